@@ -1,0 +1,1 @@
+"""Level 5: presets, the command line, reports. Nothing imports it."""

@@ -1,0 +1,98 @@
+"""Configs to JSON and back, and the two dataclasses that presets are made of.
+
+A config is the thing it configures: objectives, indexes and optimisers are frozen dataclasses, so a preset is a value.
+Unions are written with a `type` tag, so that config.json reads back to the same value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import cattrs
+from cattrs.strategies import configure_tagged_union
+
+from index_refresh.schedule import parse_schedule
+from index_refresh.sync import Sync
+from realm.index.exact import Exact
+from realm.index.scann import Scann
+from realm.objectives.ict import Ict
+from realm.objectives.mlm import Mlm
+from realm.objectives.realm import Realm
+from realm.text.blocks import CorpusConfig
+from realm.text.masks import RandomSpan, RandomToken, SalientSpan
+from realm.training.loop import Training
+
+AnyObjective = Mlm | Ict | Realm
+AnyIndex = Exact | Scann
+AnyMasking = SalientSpan | RandomSpan | RandomToken
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """How the index follows the towers. schedule: `every 500`, `never`, or a ramp such as `0-1000:500,1000-:2000`.
+
+    block_lengths: padded lengths when the corpus is embedded; batch_rows: blocks a batch; shard_rows: vectors a file.
+    """
+
+    schedule: str = "every 500"
+    index: AnyIndex = field(default_factory=Scann)
+    engine: Sync = field(default_factory=Sync)
+    block_lengths: tuple[int, ...] = (64, 128, 192, 288)
+    batch_rows: int = 64
+    shard_rows: int = 65536
+
+    def __post_init__(self) -> None:
+        parse_schedule(self.schedule)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a preset: what is learned, how, and from where it starts.
+
+    warm_start: top-level parameter name -> the earlier stage whose final parameters it takes.
+    """
+
+    objective: AnyObjective
+    training: Training = field(default_factory=Training)
+    warm_start: dict[str, str] = field(default_factory=dict)
+    refresh: Refresh = field(default_factory=Refresh)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A main job: corpus, the stages mlm -> ict -> realm, and the questions that measure the retriever.
+
+    documents, spans and questions may be `sample:NAME`, a file shipped with the package. continue_ict: also train ICT
+    on for as many seconds as the realm stage took, the control that tells REALM's gain from mere training time.
+    """
+
+    corpus: CorpusConfig
+    questions: str | None = None
+    mlm: Stage | None = None
+    ict: Stage | None = None
+    realm: Stage | None = None
+    continue_ict: bool = True
+    max_questions: int | None = None
+
+    def stages(self) -> dict[str, Stage]:
+        """The stages there are, in the order they run."""
+        named = {"mlm": self.mlm, "ict": self.ict, "realm": self.realm}
+        return {name: stage for name, stage in named.items() if stage is not None}
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for union in (AnyMasking, AnyIndex, AnyObjective):  # inner ones first: a hook is fixed when it is made
+        configure_tagged_union(union, converter, tag_name="type")
+    return converter
+
+
+def to_json(config: Any, kind: Any = None) -> dict[str, Any]:
+    """A config as JSON values. `kind`: the union it belongs to, where it is not a field of another config."""
+    return _converter().unstructure(config, unstructure_as=kind or type(config))
+
+
+def from_json(value: dict[str, Any], kind: Any) -> Any:
+    """The config of type `kind` that `to_json` wrote; raises on unknown or missing fields."""
+    return _converter().structure(value, kind)

@@ -1,0 +1,10 @@
+"""Presets: run cards, one file each. `PRESETS` maps a name to the function that returns its config."""
+
+from experiments.presets import base, sample, tiny
+
+PRESETS = {"tiny": tiny.preset, "sample": sample.preset, "base": base.preset}
+
+
+def card(name: str) -> str:
+    """The first line of a preset's run card: cost and content."""
+    return PRESETS[name].__doc__.strip().splitlines()[0]

@@ -1,0 +1,158 @@
+"""What `realm evaluate`, `realm report` and `realm data build` print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from experiments.locate import Run, open_run
+from experiments.measure import KS, QuestionSet, embed_questions, embedded, exact_searcher, heldout_loss, wide_console
+from realm.evaluation.bm25 import Bm25
+from realm.evaluation.table import ResultTable
+from realm.index.exact import Exact
+from realm.index.recall import recall_at_k
+from realm.objectives.marginal import log_prior
+from realm.objectives.realm import Realm
+from realm.protocols import Params
+from realm.retrieve import Retrieval
+from realm.text.plan import example_rng
+from realm.text.table import BlockTable
+from realm.training.checkpoint import restore_params
+from realm.training.feed import collate
+
+
+class NothingToShow(ValueError):
+    """The run has no part that the command shows."""
+
+
+def show_manifest(table: BlockTable) -> None:
+    """Counts, skips by reason and warnings of a corpus."""
+    console = wide_console()
+    manifest = table.manifest
+    console.print(f"{table.path}: {table.rows} blocks, fingerprint {table.fingerprint[:12]}")
+    for title in ("counts", "skips"):
+        for name, value in sorted(manifest.get(title, {}).items()):
+            console.print(f"  {title[:-1]:6s} {name}: {value}", markup=False)
+    for warning in manifest.get("warnings", []):
+        console.print(Text(f"WARNING {warning}", style="bold red"))
+
+
+def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[str, Any]:
+    """Recall of the run's retriever and of BM25 in one table, index recall against exact, masked-word loss."""
+    run = open_run(path)
+    console, found = wide_console(), {}
+    params, step = restore_params(run.folder / "checkpoints")
+    questions = questions or run.preset.questions
+    if "retriever" in params and questions:
+        found["recall"] = _recall(run, params, step, questions, limit, console)
+    if run.stage.objective.candidates:
+        words = heldout_loss(run.stage, params, run.table)
+        found["masked_words"] = words
+        console.print(
+            f"held-out masked words: {words['loss']:.3f} nats with retrieval, {words['loss_null']:.3f} without "
+            f"(utility {words['utility']:.3f}, null probability {words['null_probability']:.3f}, "
+            f"{words['masked']:.0f} wordpieces)"
+        )
+    if not found:
+        raise NothingToShow(
+            f"{run.folder}: stage {run.name} has no retriever, or no questions were given (--questions)"
+        )
+    return found
+
+
+def _recall(run: Run, params: Params, step: int, questions: str, limit: int | None, console: Console) -> Any:
+    asked = QuestionSet(questions, run.table, limit)
+    table = ResultTable(f"Retrieval of {run.folder.name} at step {step}")
+    objective, refresh = run.stage.objective, run.stage.refresh
+    vectors = list(embedded(run.stage, params, run.table))
+    exact = Exact().build(vectors)
+    q_QE = embed_questions(objective, params, run.table, asked.questions)
+    best = exact.search(q_QE, max(KS))
+    table.add(run.name, asked.setting("exact", generation_step=step, index_age=0), asked.row(best))
+    ann = refresh.index.build(vectors)
+    if ann.kind != "exact":
+        hits = ann.search(q_QE, max(KS))
+        name = f"{run.name} ({ann.kind}, {recall_at_k(hits, best):.1%} of exact's)"
+        table.add(name, asked.setting(ann.kind, generation_step=step, index_age=0), asked.row(hits))
+    hits = Bm25(run.table).search([q.question for q in asked.questions], max(KS))
+    table.add("bm25", asked.setting("bm25"), asked.row(hits))
+    console.print(table)
+    return table.to_json()
+
+
+def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:
+    """Held-out sentences with their masked span underlined, and each candidate with p(z|x), utility and snippet."""
+    run = open_run(path, wanted=None)
+    objective = run.stage.objective
+    if not isinstance(objective, Realm):
+        raise NothingToShow(f"{run.folder}: stage {run.name} retrieves nothing for masked words; give a realm stage")
+    params, step = restore_params(run.folder / "checkpoints")
+    units = objective.units(run.table, heldout=True)
+    if not len(units):
+        units = objective.units(run.table, heldout=None)
+    rng = np.random.default_rng(seed)
+    chosen = [int(i) for i in rng.permutation(len(units))[:examples]]
+    length = objective.batch_lengths[-1]
+    batch = collate([objective.example(units[i], example_rng(seed, 0, i), length) for i in chosen])
+    searcher = exact_searcher(run.stage, params, run.table)
+    retrieval = Retrieval(run.table, candidates=objective.candidates, block_lengths=objective.block_lengths)
+    candidates = retrieval.search(searcher, np.asarray(objective.embed_queries(params, batch)), batch["own_B"])
+    ready = objective.found(batch, retrieval.pack(candidates))
+    prior_BK, log_BK = jax.device_get(jax.jit(lambda p, b: _readings(objective, p, b))(params, ready))
+    console = wide_console()
+    console.print(f"{run.folder} at step {step}: p = p(z|x), u = log p(y|z,x) - log p(y|null,x) in nats")
+    shown = []
+    for i, unit in enumerate(chosen):
+        record = _example(run.table, units[unit], batch, candidates, prior_BK, log_BK, i)
+        shown.append(record)
+        _print_example(console, record)
+    return {"run": str(run.folder), "step": step, "examples": shown}
+
+
+def _readings(objective: Realm, params: Params, batch) -> tuple[jax.Array, jax.Array]:
+    """p(z|x) [B, K] and log p(y|z,x) of the whole span [B, K]."""
+    prior_BK = jnp.exp(log_prior(objective.scores(params, batch), batch["valid_BK"]))
+    log_BKM = objective.log_probs(params, batch)
+    return prior_BK, (log_BKM * batch["weight_BM"][:, None, :]).sum(axis=-1)
+
+
+def _example(table: BlockTable, unit, batch, candidates, prior_BK, log_BK, i: int) -> dict[str, Any]:
+    char_start, char_end = (int(x) for x in table.sentences(unit.row)[unit.sentence][2:])
+    sentence = table.text(unit.row)[char_start:char_end]
+    encoding = table.tokenizer.encode(sentence)
+    positions = batch["position_BM"][i][batch["weight_BM"][i] > 0] - 1
+    masked = [(int(encoding.start_T[p]), int(encoding.end_T[p])) for p in positions]
+    found = []
+    for k in np.argsort(-prior_BK[i], kind="stable"):
+        if not candidates.valid_BK[i, k]:
+            continue
+        row = int(candidates.id_BK[i, k])
+        found.append(
+            {
+                "block": None if row < 0 else table.block_id(row),
+                "title": "(null block)" if row < 0 else table.title(row),
+                "probability": float(prior_BK[i, k]),
+                "utility": float(log_BK[i, k] - log_BK[i, 0]),
+                "snippet": "" if row < 0 else table.text(row)[:160],
+            }
+        )
+    return {"block": table.block_id(unit.row), "sentence": sentence, "masked": masked, "candidates": found}
+
+
+def _print_example(console: Console, record: dict[str, Any]) -> None:
+    sentence = Text(record["sentence"])
+    for start, end in record["masked"]:
+        sentence.stylize("underline bold", start, end)
+    console.print()
+    console.print(Text(f"{record['block']}: ", style="dim") + sentence)
+    if not console.is_terminal:  # no underline in a file: say what was hidden
+        console.print("  hidden: " + " ".join(record["sentence"][a:b] for a, b in record["masked"]), markup=False)
+    for c in record["candidates"]:
+        line = f"  p {c['probability']:.3f}  u {c['utility']:+.2f}  {c['title']}"
+        console.print(Text(line) + Text(f"  {c['snippet']}" if c["snippet"] else "", style="dim"), soft_wrap=False)

@@ -1,0 +1,1 @@
+"""Level 4: generations of the index: embed, build, publish, adopt."""

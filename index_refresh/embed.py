@@ -1,0 +1,160 @@
+"""Embeds a corpus into vector shards, so that an interrupted embedding goes on where it stopped.
+
+Row order in the files is row order in the corpus. Inside a shard, blocks are sorted by length and batched at a few
+fixed shapes, [batch_rows, length] on each device; what fills the last batch is the null block, and is dropped. Shards
+are independent of each other and a device always sees the same shapes, so that a resumed embedding, and one on another
+number of devices, is bit-identical. A finished shard is recorded with its checksum; a torn one is done again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from index_refresh import files
+from index_refresh.recipe import Recipe, Table
+from index_refresh.store import Draft
+from index_refresh.vectors import decode, encode, shard_name, write_shard
+from realm.protocols import Arrays, Objective, Params
+
+Tick = Callable[[int, int], None]
+IN_FLIGHT = 2  # batches computing while the host packs the next one
+
+
+class EmbedError(ValueError):
+    """Blocks that could not be turned into vectors."""
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def embed_batch(objective: Objective, mesh: Mesh, params: Params, blocks: Arrays) -> jax.Array:
+    """vector_NE of blocks_NT, the rows spread over the mesh: each device runs the same program on its own rows."""
+    rows = PartitionSpec("rows")
+    embed = jax.shard_map(
+        objective.embed_items, mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=False
+    )
+    return embed(params, blocks)
+
+
+def plan_batches(length_N: np.ndarray, lengths: tuple[int, ...], rows: int) -> Iterator[tuple[np.ndarray, int]]:
+    """(row_N, padded length) batches over blocks of these lengths, shortest first; each `rows` long, -1 where there is
+    no block left. A block longer than the last length goes there and is cut."""
+    order = np.argsort(length_N, kind="stable")
+    bucket = np.minimum(np.searchsorted(lengths, length_N[order]), len(lengths) - 1)
+    for ordinal, length in enumerate(lengths):
+        row_N = order[bucket == ordinal]
+        for start in range(0, len(row_N), rows):
+            batch = np.full(rows, -1, np.int64)
+            chosen = row_N[start : start + rows]
+            batch[: len(chosen)] = chosen
+            yield batch, length
+
+
+def choose_devices(recipe: Recipe, rows: int) -> Mesh:
+    """This process's devices, but no more than the corpus can fill: padding a small one out over many is waste."""
+    devices = jax.local_devices()
+    filled = rows // (2 * recipe.batch_rows * len(recipe.lengths))
+    return Mesh(np.array(devices[: min(len(devices), max(filled, 1))]), ("rows",))
+
+
+class Embedder:
+    """One snapshot on the devices, and the table to embed with it."""
+
+    def __init__(self, recipe: Recipe, table: Table, params: Params) -> None:
+        self.recipe, self.table = recipe, table
+        self.mesh = choose_devices(recipe, table.rows)
+        self.batch_rows = recipe.batch_rows * self.mesh.size
+        self.placement = NamedSharding(self.mesh, PartitionSpec("rows"))
+        self.params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
+        shape = jax.eval_shape(
+            partial(recipe.objective.embed_items, self.params),
+            recipe.pack(table, np.full(recipe.batch_rows, -1), recipe.lengths[0]),
+        ).shape
+        if len(shape) != 2 or shape[0] != recipe.batch_rows:
+            raise EmbedError(f"embed_items gave shape {shape} for {recipe.batch_rows} blocks, wanted one vector each")
+        self.dim = shape[1]
+
+    def shard(self, low: int, high: int, tick: Callable[[int], None]) -> np.ndarray:
+        """float32 [high - low, E] of these rows. `tick` hears how many of them are done."""
+        vector_NE = np.empty((high - low, self.dim), np.float32)
+        waiting: deque[tuple[np.ndarray, jax.Array]] = deque()
+        done = 0
+
+        def collect() -> None:
+            nonlocal done
+            row_N, batch_NE = waiting.popleft()
+            real = row_N >= 0
+            vector_NE[row_N[real]] = np.asarray(batch_NE, dtype=np.float32)[real]
+            done += int(real.sum())
+            tick(done)
+
+        length_N = np.asarray(self.table.length_N[low:high])
+        for row_N, length in plan_batches(length_N, self.recipe.lengths, self.batch_rows):
+            blocks = self.recipe.pack(self.table, np.where(row_N >= 0, row_N + low, -1), length)
+            blocks = jax.device_put(blocks, self.placement)
+            waiting.append((row_N, embed_batch(self.recipe.objective, self.mesh, self.params, blocks)))
+            if len(waiting) > IN_FLIGHT:
+                collect()
+        while waiting:
+            collect()
+        return vector_NE
+
+    def check(self, vector_NE: np.ndarray, low: int) -> None:
+        """Raises EmbedError naming the blocks with vectors that are not finite: they would be found never or always."""
+        bad = np.flatnonzero(~np.isfinite(vector_NE).all(axis=1)) + low
+        if len(bad):
+            named = ", ".join(f"row {row} (block {self.table.block_id(int(row))})" for row in bad[:5])
+            more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+            raise EmbedError(
+                f"vectors with NaN or infinity at {named}{more}; nothing was published. Look at the retriever's "
+                "parameters of this step and at the text of these blocks"
+            )
+
+
+def embed(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick) -> tuple[list[dict[str, Any]], int]:
+    """Writes every vector shard of a draft; ([{file, rows, bytes, sha256, seconds}], E).
+
+    `params` is {'retriever': tree}. `tick(done, total)` counts rows. Shards that an earlier, interrupted call finished
+    and whose bytes are still those it recorded are kept. Raises EmbedError.
+    """
+    if table.rows == 0:
+        raise EmbedError(f"the corpus {recipe.corpus} holds 0 blocks: there is nothing to retrieve")
+    starts = range(0, table.rows, recipe.shard_rows)
+    record = files.read_json(draft.progress)
+    shards = {name: shard for name, shard in record["shards"].items() if _intact(draft, name, shard)}
+    embedder = Embedder(recipe, table, params)
+    _check_space(recipe, table, embedder.dim, draft, sum(shard["bytes"] for shard in shards.values()))
+    for ordinal, low in enumerate(starts):
+        name, high = shard_name(ordinal), min(low + recipe.shard_rows, table.rows)
+        if name not in shards:
+            started = time.perf_counter()
+            vector_NE = embedder.shard(low, high, lambda done, low=low: tick(low + done, table.rows))
+            stored_NE = encode(vector_NE, recipe.vector_dtype)
+            embedder.check(decode(stored_NE, recipe.vector_dtype), low)
+            written = write_shard(draft.folder / name, stored_NE)
+            shards[name] = {"file": name} | written | {"seconds": time.perf_counter() - started}
+            files.write_json(draft.progress, record | {"shards": shards})
+        tick(high, table.rows)
+    return [shards[shard_name(ordinal)] for ordinal in range(len(starts))], embedder.dim
+
+
+def _intact(draft: Draft, name: str, shard: dict[str, Any]) -> bool:
+    path = draft.folder / name
+    return path.is_file() and files.describe(path).items() <= shard.items()
+
+
+def _check_space(recipe: Recipe, table: Table, dim: int, draft: Draft, done: int) -> None:
+    needed = table.rows * dim * (4 if recipe.vector_dtype == "float32" else 2) - done
+    free = shutil.disk_usage(draft.folder).free
+    if needed > free:
+        raise EmbedError(
+            f"{table.rows} vectors of width {dim} as {recipe.vector_dtype} need {needed / 1e9:.1f} GB more, "
+            f"{draft.folder} has {free / 1e9:.1f} GB: free some, keep fewer generations, or store bfloat16"
+        )

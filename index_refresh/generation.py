@@ -1,0 +1,121 @@
+"""A generation: one finished index on disk, numbered, and immutable from the moment it has its name.
+
+The folder holds manifest.json, the retriever parameters the vectors were made with (queries are searched with the pair,
+REALM's reference code does the same), the vector shards and the index. The manifest carries counts, checksums and three
+fingerprints; opening compares them with what is wanted and refuses by naming both values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from index_refresh import files, snapshot
+from index_refresh.recipe import Recipe, Table
+from index_refresh.vectors import StoredVectors
+from realm.protocols import Params, Searcher
+
+FORMAT = 1
+MANIFEST, ENCODER, INDEX = "manifest.json", "encoder.safetensors", "index"
+
+
+class GenerationMismatch(ValueError):
+    """A sound generation of something else: another corpus, tokenizer or encoder."""
+
+
+class GenerationCorrupt(ValueError):
+    """A generation whose files are not those of its manifest."""
+
+
+class GenerationMissing(FileNotFoundError):
+    """No such generation in this run."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """`number` counts publications, `step` is the training step of its encoder; equal when number, step, path are."""
+
+    number: int
+    step: int
+    path: Path
+    manifest: dict[str, Any] = field(compare=False, repr=False)
+    recipe: Recipe = field(compare=False, repr=False)
+
+    def vectors(self) -> StoredVectors:
+        """The stored vectors, row n being block n of the corpus."""
+        manifest = self.manifest
+        names = tuple(shard["file"] for shard in manifest["shards"])
+        return StoredVectors(self.path, names, manifest["rows"], manifest["dim"], manifest["dtype"])
+
+    def searcher(self) -> Searcher:
+        """Loads the index from disk. Raises what the recipe's index raises where another one was built."""
+        return self.recipe.index.load(self.path / INDEX, self.vectors())
+
+    def query_params(self) -> Params:
+        """{'retriever': tree} of the snapshot the vectors were made with, bit for bit. Raises GenerationCorrupt."""
+        params = snapshot.read_params(self.path / ENCODER)
+        found, wanted = snapshot.fingerprint(params), self.manifest["encoder_fingerprint"]
+        if found != wanted:
+            raise GenerationCorrupt(f"{self.path / ENCODER}: found fingerprint {found}, the manifest says {wanted}")
+        return params
+
+    def __str__(self) -> str:
+        manifest = self.manifest
+        return f"generation {self.number} of step {self.step}: {manifest['rows']} blocks x {manifest['dim']}"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a generation folder. Raises GenerationCorrupt."""
+    try:
+        manifest = files.read_json(folder / MANIFEST)
+    except (OSError, ValueError) as error:
+        raise GenerationCorrupt(f"{folder}: found no readable {MANIFEST} ({error}); delete the folder") from error
+    if manifest.get("format") != FORMAT:
+        raise GenerationMismatch(
+            f"{folder}: found manifest format {manifest.get('format')!r}, this version reads {FORMAT}; publish it anew"
+        )
+    return manifest
+
+
+def recorded_files(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """{relative path: {bytes, sha256}} of every file but the manifest itself."""
+    return {shard["file"]: shard for shard in manifest["shards"]} | manifest["files"]
+
+
+def check_manifest(folder: Path, manifest: dict[str, Any], table: Table, encoder: str | None = None) -> None:
+    """Refuses a generation that is not of this corpus, tokenizer or (where given) encoder, or whose files have the
+    wrong size. Cheap: no file but the manifest is read. Raises GenerationMismatch, GenerationCorrupt."""
+    mine = "use the corpus this run was started with, or start a new run folder"
+    other = "use the checkpoint of this run, or ask for no particular encoder to allow it"
+    for what, found, whose, wanted, advice in [
+        ("rows", manifest["rows"], "the corpus", table.rows, mine),
+        ("corpus fingerprint", manifest["corpus_fingerprint"], "the corpus", table.fingerprint, mine),
+        ("tokenizer fingerprint", manifest["tokenizer_fingerprint"], "the corpus", table.tokenizer.fingerprint, mine),
+        ("encoder fingerprint", manifest["encoder_fingerprint"], "the expected encoder", encoder, other),
+    ]:
+        if wanted is not None and found != wanted:
+            raise GenerationMismatch(f"{folder}: {what} is {found}, {whose} has {wanted}; {advice}")
+    rows = sum(shard["rows"] for shard in manifest["shards"])
+    if rows != manifest["rows"]:
+        raise GenerationCorrupt(f"{folder}: its shards hold {rows} rows, its manifest says {manifest['rows']}")
+    for name, record in recorded_files(manifest).items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size != record["bytes"]:
+            found = "nothing" if size is None else f"{size} bytes"
+            raise GenerationCorrupt(
+                f"{path}: found {found}, the manifest says {record['bytes']} bytes; publish it anew"
+            )
+
+
+def verify(generation: Generation) -> None:
+    """Reads every file and compares checksums. Raises GenerationCorrupt naming the files that differ."""
+    wrong = []
+    for name, record in recorded_files(generation.manifest).items():
+        path = generation.path / name
+        found = files.sha256(path) if path.is_file() else "no file"
+        if found != record["sha256"]:
+            wrong.append(f"{name}: found {found}, the manifest says {record['sha256']}")
+    if wrong:
+        raise GenerationCorrupt(f"{generation.path}: {len(wrong)} damaged files: " + "; ".join(wrong))

@@ -1,0 +1,210 @@
+"""The generations of one run folder, and the rules that keep them in order.
+
+A generation is made in `.staging-<g>-<step>` and appears as `<g>-<step>` by one rename, when everything in it is on the
+disk. Steps strictly increase (REALM's poller could re-embed an older export, and go backwards). A run resumed from an
+earlier checkpoint sets later generations aside: when it comes past the same step with the same parameters they are
+taken back, otherwise they go. One process writes; any number may read.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from index_refresh import files
+from index_refresh.generation import FORMAT, MANIFEST, Generation, GenerationMissing, check_manifest, read_manifest
+from index_refresh.log import GenerationLog
+from index_refresh.recipe import Recipe, Table
+
+NAME = re.compile(r"([0-9]+)-([0-9]+)")
+
+
+class StaleSnapshot(ValueError):
+    """Parameters of a step that is not after the newest published one."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A generation in the making: where its files go, and what it is made from (`identity`)."""
+
+    number: int
+    step: int
+    folder: Path
+    identity: dict[str, Any]
+
+    @property
+    def progress(self) -> Path:
+        """Lies beside the folder, so that it is never part of what is published."""
+        return self.folder.with_name(self.folder.name + ".json")
+
+
+class GenerationStore:
+    """`<run>/generations/` and `<run>/generations.jsonl`, for one recipe."""
+
+    def __init__(self, run: str | Path, recipe: Recipe) -> None:
+        self.folder = Path(run) / "generations"
+        self.recipe = recipe
+        self.log = GenerationLog(run)
+        self._opened: dict[tuple[str, int], Generation] = {}
+
+    @cached_property
+    def table(self) -> Table:
+        return self.recipe.open_table()
+
+    # ---- reading
+
+    def _named(self, prefix: str = "") -> dict[int, tuple[int, Path]]:
+        """{number: (step, folder)} of the folders '<prefix><number>-<step>', ascending."""
+        found = {}
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            match = NAME.fullmatch(path.name.removeprefix(prefix)) if path.name.startswith(prefix) else None
+            if match and path.is_dir():
+                found[int(match[1])] = (int(match[2]), path)
+        return dict(sorted(found.items()))
+
+    def numbers(self) -> list[int]:
+        """Numbers of the published generations, ascending."""
+        return list(self._named())
+
+    def open(self, number: int, encoder: str | None = None) -> Generation:
+        """The published generation of that number, its manifest checked against the corpus and, where `encoder` names
+        a fingerprint, against that. Raises GenerationMissing, GenerationMismatch, GenerationCorrupt."""
+        named = self._named()
+        if number not in named:
+            raise GenerationMissing(f"{self.folder}: found generations {list(named)}, wanted number {number}")
+        step, path = named[number]
+        key = (path.name, (path / MANIFEST).stat().st_mtime_ns) if (path / MANIFEST).exists() else (path.name, 0)
+        if key not in self._opened or encoder is not None:
+            manifest = read_manifest(path)
+            check_manifest(path, manifest, self.table, encoder)
+            self._opened[key] = Generation(number, step, path, manifest, self.recipe)
+        return self._opened[key]
+
+    def newest(self) -> Generation | None:
+        """The latest published generation. Cheap enough to ask for at every step."""
+        numbers = self.numbers()
+        return self.open(numbers[-1]) if numbers else None
+
+    def all(self) -> list[Generation]:
+        """Every published generation, oldest first."""
+        return [self.open(number) for number in self.numbers()]
+
+    # ---- making a new one
+
+    def begin(self, step: int, encoder: str) -> Draft | Generation:
+        """Opens (or takes up again) the draft for a snapshot with fingerprint `encoder`; a Generation where the same
+        one is finished already. Raises StaleSnapshot for a step that is not after the newest published one."""
+        newest = self.newest()
+        if newest is not None and step <= newest.step:
+            self._refuse_unless_same(newest, step, encoder)
+            return newest
+        number = 0 if newest is None else newest.number + 1
+        draft = Draft(number, step, self.folder / f".staging-{number}-{step}", self._identity(number, step, encoder))
+        files.make_folder(self.folder)
+        aside = self._named(".aside-")
+        if number in aside and draft.identity.items() <= read_manifest(aside[number][1]).items():
+            files.move(aside[number][1], self.folder / f"{number}-{step}")
+            return self.open(number)
+        for _, path in aside.values():  # history took another course: what came later in it cannot come again
+            files.discard(path)
+        self._clear_staging(draft)
+        files.make_folder(draft.folder)
+        if not draft.progress.exists():
+            files.write_json(draft.progress, {"identity": draft.identity, "shards": {}})
+        return draft
+
+    def publish(self, draft: Draft, manifest: dict[str, Any]) -> Generation:
+        """Makes a finished draft visible, by one rename after everything is on the disk.
+
+        `manifest`: dim, dtype, shards, index, seconds_embed, seconds_build, blocks_per_second; the rest is added here.
+        """
+        shards = [shard["file"] for shard in manifest["shards"]]
+        paths = [path for path in sorted(draft.folder.rglob("*")) if path.is_file()]
+        others = {path.relative_to(draft.folder).as_posix(): path for path in paths if path.name != MANIFEST}
+        for name in list(others):
+            if name.endswith(".aside"):  # left by a kill
+                files.unlink(others.pop(name))
+        complete = {"format": FORMAT} | draft.identity | manifest | {"time": time.time()}
+        complete["files"] = {name: files.describe(path) for name, path in others.items() if name not in shards}
+        files.write_json(draft.folder / MANIFEST, complete)
+        files.fsync_tree(draft.folder)
+        files.move(draft.folder, self.folder / f"{draft.number}-{draft.step}")
+        files.unlink(draft.progress)
+        return self.open(draft.number)
+
+    def log_published(self) -> None:
+        """Logs every published generation that the log does not know: the new one, or one whose maker was killed
+        before it could. Called by the process that owns the log."""
+        for generation in self.all():
+            self.log.published(generation.manifest)
+
+    # ---- order in the house
+
+    def recover(self) -> None:
+        """After a start: clears what a kill left (a draft stays, to be taken up again) and completes the log."""
+        for path in self.folder.glob(".*") if self.folder.is_dir() else ():
+            if path.name.startswith(".trash-"):
+                files.remove_tree(path)
+            elif path.is_file() and not (path.suffix == ".json" and path.with_suffix("").is_dir()):
+                files.unlink(path)
+        self.log_published()
+
+    def rewind(self, step: int) -> None:
+        """On resume: generations after `step` are set aside, later events forgotten, and generations up to `step` that
+        an earlier rewind had set aside are taken back. -1 sets all aside."""
+        for number, (made, path) in reversed(self._named().items()):
+            if made > step:
+                files.move(path, self.folder / f".aside-{number}-{made}")
+        for number, (made, path) in self._named(".aside-").items():
+            newest = self.newest()
+            follows = newest is None or (number == newest.number + 1 and made > newest.step)
+            if made <= step and follows:
+                files.move(path, self.folder / f"{number}-{made}")
+        self.log.rewind(step)
+        self.log_published()
+
+    def retain(self, keep_last: int, keep: Collection[int] = ()) -> list[int]:
+        """Deletes all but the newest `keep_last` (at least 1) and those in `keep`; returns the deleted numbers."""
+        named = self._named()
+        gone = [number for number in list(named)[: -max(keep_last, 1)] if number not in keep]
+        for number in gone:
+            files.discard(named[number][1])
+        return gone
+
+    # ---- helpers
+
+    def _identity(self, number: int, step: int, encoder: str) -> dict[str, Any]:
+        return {
+            "number": number,
+            "step": step,
+            "rows": self.table.rows,
+            "encoder_fingerprint": encoder,
+            "corpus_fingerprint": self.table.fingerprint,
+            "tokenizer_fingerprint": self.table.tokenizer.fingerprint,
+            "recipe": self.recipe.settings(),
+        }
+
+    def _refuse_unless_same(self, newest: Generation, step: int, encoder: str) -> None:
+        manifest = newest.manifest
+        if step != newest.step or encoder != manifest["encoder_fingerprint"]:
+            raise StaleSnapshot(
+                f"found a snapshot of step {step} with fingerprint {encoder}, but {newest} with fingerprint "
+                f"{manifest['encoder_fingerprint']} is published: steps only increase. To resume from a checkpoint, "
+                "call rewind(its step) first; to start over, use a new run folder"
+            )
+
+    def _clear_staging(self, draft: Draft) -> None:
+        """Removes every draft but this one, and this one too if it was made from anything else."""
+        if draft.progress.exists() and files.read_json(draft.progress)["identity"] != draft.identity:
+            files.unlink(draft.progress)
+        for path in self.folder.glob(".staging-*"):
+            if path.is_dir() and not (path == draft.folder and draft.progress.exists()):
+                files.discard(path)
+        for path in self.folder.glob(".staging-*.json"):
+            if path != draft.progress:
+                files.unlink(path)

@@ -1,0 +1,148 @@
+"""The synchronous engine: the trainer waits while its own devices embed the corpus and build the index.
+
+The simplest engine and the one the others are measured against: nothing is ever stale by more than the refresh
+interval, and a run is a function of its seed alone. The index is always loaded from disk, never handed over in memory,
+so that a resumed run searches exactly what the uninterrupted one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from index_refresh.build import make_generation
+from index_refresh.generation import Generation
+from index_refresh.heartbeat import Heartbeat, Progress
+from index_refresh.recipe import Recipe
+from index_refresh.schedule import Schedule
+from index_refresh.store import GenerationStore
+from realm.protocols import GenerationLike, Params, Report
+
+
+def silent(line: str) -> None:
+    """Reports nothing."""
+
+
+def cost(generation: Generation) -> str:
+    """What a generation took, for people."""
+    manifest = generation.manifest
+    return (
+        f"embedded in {manifest['seconds_embed']:.1f} s ({manifest['blocks_per_second']:.0f} blocks/s), "
+        f"built in {manifest['seconds_build']:.1f} s"
+    )
+
+
+class RefresherClosed(RuntimeError):
+    """Something was asked of an engine after `close`."""
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Refreshes in the training process. `keep`: how many of the newest generations stay on disk, besides those that
+    kept checkpoints refer to; 2, so that whoever is still loading the last but one can finish."""
+
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise ValueError(f"found keep={self.keep}, wanted 1 or more: the generation in use cannot go")
+
+    def start(
+        self, recipe: Recipe, schedule: Schedule, folder: str | Path, *, report: Report = silent
+    ) -> SyncRefresher:
+        """Opens a run folder, new or killed. Nothing is embedded before the first `publish`."""
+        return SyncRefresher(self, recipe, schedule, Path(folder), report)
+
+
+class SyncRefresher:
+    """The running engine; see `realm.protocols.Refresher`."""
+
+    def __init__(self, config: Sync, recipe: Recipe, schedule: Schedule, folder: Path, report: Report) -> None:
+        self.config, self.schedule, self.report = config, schedule, report
+        self.store = GenerationStore(folder, recipe)
+        self.store.recover()
+        self.heartbeat = Heartbeat(folder)
+        self.published = 0
+        self.closed = False
+        self._idle()
+
+    def due(self, step: int) -> bool:
+        """Whether the schedule wants the parameters of this step published."""
+        return self.schedule.due(step)
+
+    def publish(self, step: int, params: Params) -> None:
+        """Embeds the corpus with these parameters, builds the index and publishes both; returns when it is done.
+
+        Publishing the newest step again with the same parameters does nothing. Raises StaleSnapshot for any other step
+        that is not after the newest, EmbedError for vectors that are not finite; then the newest generation stays.
+        """
+        if self.closed:
+            raise RefresherClosed(f"publish({step}) after close: start the engine again on the same folder")
+        newest = self.newest()
+        progress = Progress(self.heartbeat, self.report, newest.number + 1 if newest else 0, step)
+        try:
+            made = make_generation(self.store, step, params, progress)
+            self.store.log_published()
+        except Exception as error:
+            self.heartbeat.beat(state="failed", last_error=f"step {step}: {type(error).__name__}: {error}")
+            raise
+        self.published += progress.worked
+        self.report(f"{made}, {cost(made)}" if progress.worked else f"{made}, already there")
+        self.heartbeat.beat(last_error=None)
+        self._idle()
+
+    def newest(self) -> Generation | None:
+        """The latest published generation, None before the first."""
+        return self.store.newest()
+
+    def open(self, number: int) -> Generation:
+        """A published generation by number: the one a checkpoint refers to. Raises GenerationMissing."""
+        return self.store.open(number)
+
+    def adopted(self, generation: GenerationLike, step: int, kept: Collection[int] = ()) -> None:
+        """The trainer searches this generation from `step` on. Generations that are neither among the newest, nor in
+        use, nor in `kept` (those that kept checkpoints refer to) are deleted."""
+        self.store.log.adopted(generation.number, generation.step, step)
+        gone = self.store.retain(self.config.keep, {*kept, generation.number})
+        if gone:
+            self.report(f"generations {gone} deleted; {self.store.numbers()} stay")
+
+    def rewind(self, step: int) -> None:
+        """Called once on resume: what was published or adopted after `step` (-1: everything) is still to come, and is
+        set aside until the same parameters are published again."""
+        self.store.rewind(step)
+        self._idle()
+
+    def status(self) -> dict[str, Any]:
+        """Numbers for logs: state, what is newest and adopted, seconds and blocks/s of the newest, last error."""
+        newest, adopted = self.newest(), self.store.log.last_adopted()
+        manifest = newest.manifest if newest else {}
+        return {
+            "engine": "sync",
+            "state": self.heartbeat.current["state"],
+            "generations": len(self.store.numbers()),
+            "newest": newest.number if newest else None,
+            "newest_step": newest.step if newest else None,
+            "adopted": adopted["generation"] if adopted else None,
+            "adopted_step": adopted["generation_step"] if adopted else None,
+            "published": self.published,
+            "dropped_snapshots": 0,
+            "seconds_embed": manifest.get("seconds_embed"),
+            "seconds_build": manifest.get("seconds_build"),
+            "blocks_per_second": manifest.get("blocks_per_second"),
+            "index": manifest.get("index"),
+            "last_error": self.heartbeat.current["last_error"],
+        }
+
+    def close(self) -> None:
+        """Ends the engine; what is published stays. A second call does nothing."""
+        if not self.closed:
+            self.closed = True
+            self.heartbeat.beat(state="closed")
+
+    def _idle(self) -> None:
+        newest = self.store.newest()
+        number, step = (newest.number, newest.step) if newest else (None, None)
+        self.heartbeat.beat(state="idle", generation=number, step=step)

@@ -1,0 +1,1 @@
+"""Level 3: recall, answers, BM25 and masked-word loss."""

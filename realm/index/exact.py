@@ -1,0 +1,219 @@
+"""Exact maximum inner product search in JAX: every score is computed, the k best are kept.
+
+The vectors lie on the device as [C, chunk, E]. A scan goes over the chunks, so that only [B, chunk] scores exist at a
+time, and merges each chunk's k best into the k best so far. With a mesh the chunks are divided over its 'data' axis,
+every device keeps its own k best, and the merge of those is exact. Equal scores: lowest row first, however the rows
+are chunked or divided. The approximate kinds are measured against this one, and it runs everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from realm.index.vectors import (
+    IndexBuildError,
+    IndexLoadError,
+    check_query,
+    counted_shards,
+    read_facts,
+    write_facts,
+)
+from realm.protocols import Hits
+
+# Whole vector lanes: rows in the remainder of a matrix product may get another last bit, which would break a tie.
+LANES = 128
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Rows per chunk (bounds the score memory: 4 * B * chunk bytes) and how vectors and queries are stored.
+
+    The chunk is rounded up to a multiple of 128 rows, and no larger than the corpus needs.
+    bfloat16 halves the memory and rounds both sides of the inner product; it still accumulates in float32.
+    """
+
+    chunk: int = 65536
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self):
+        if self.chunk < 1:
+            raise IndexBuildError(f"chunk is {self.chunk}, wanted at least 1")
+        if self.dtype not in ("float32", "bfloat16"):
+            raise IndexBuildError(f"dtype is {self.dtype!r}, wanted 'float32' or 'bfloat16'")
+
+    def build(self, shards: Iterable[np.ndarray], mesh: Mesh | None = None, rows: int | None = None) -> ExactSearcher:
+        """Puts all rows on the device, or divided over the 'data' axis of `mesh`.
+
+        shards: arrays [n, E]; with `rows` known they are streamed, else held once on the host before placing.
+        Raises IndexBuildError as vectors.read_shards does, and for a mesh without an axis 'data'.
+        """
+        if mesh is not None and "data" not in mesh.axis_names:
+            raise IndexBuildError(f"the mesh has axes {mesh.axis_names}, wanted one named 'data'")
+        pieces, rows = counted_shards(shards, jnp.dtype(self.dtype), rows)
+        first_NE = next(pieces)
+        parts = 1 if mesh is None else mesh.shape["data"]
+        # A small corpus is padded little, and still reaches every device.
+        chunk = _round_up(min(self.chunk, -(-rows // parts)), LANES)
+        count = _round_up(-(-rows // chunk), parts)
+        base_C = np.arange(count) * chunk
+        row_sharding = SingleDeviceSharding(jax.local_devices()[0]) if mesh is None else NamedSharding(mesh, P("data"))
+        return ExactSearcher(
+            rows=rows,
+            dim=first_NE.shape[1],
+            config=self,
+            mesh=mesh,
+            vector_CNE=_place(chain([first_NE], pieces), (count, chunk, first_NE.shape[1]), row_sharding),
+            base_C=jax.device_put(base_C.astype(np.int32), row_sharding),
+            # Counts, not a comparison of ids with `rows`: the ids of padding may pass 2**31.
+            real_C=jax.device_put(np.clip(rows - base_C, 0, chunk).astype(np.int32), row_sharding),
+        )
+
+    def load(self, folder: Any, shards: Iterable[np.ndarray], mesh: Mesh | None = None) -> ExactSearcher:
+        """The index described in `folder` over `shards`. Raises IndexLoadError: another kind, rows or width."""
+        facts = read_facts(folder, ExactSearcher.kind)
+        try:
+            searcher = self.build(shards, mesh, rows=facts["rows"])
+        except IndexBuildError as error:
+            raise IndexLoadError(f"{folder}: {error}") from error
+        if searcher.dim != facts["dim"]:
+            raise IndexLoadError(f"{folder}: the shards hold vectors of width {searcher.dim}, wanted {facts['dim']}")
+        return searcher
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSearcher:
+    """A built exact index. `search` compiles once for each (B, k); keep B to few values."""
+
+    rows: int
+    dim: int
+    config: Exact
+    mesh: Mesh | None = field(repr=False)
+    vector_CNE: jax.Array = field(repr=False)
+    base_C: jax.Array = field(repr=False)
+    real_C: jax.Array = field(repr=False)
+    kind: ClassVar[str] = "exact"
+
+    def search(self, query_BE: Any, k: int) -> Hits:
+        """The k best rows of each query [B, E], best first, equal scores by row. Raises QueryError.
+
+        With a mesh over several processes each passes the same queries and gets the same hits.
+        """
+        query_BE = check_query(query_BE, self.dim, k).astype(self.vector_CNE.dtype)
+        if self.mesh is not None:
+            query_BE = jax.device_put(query_BE, NamedSharding(self.mesh, P()))
+        found = _search(self.vector_CNE, self.base_C, self.real_C, query_BE, int(k), self.mesh)
+        return Hits(*map(np.array, found))
+
+    def settings(self) -> dict[str, Any]:
+        """What was built, for logs and manifests."""
+        chunks, chunk, _ = self.vector_CNE.shape
+        devices = 1 if self.mesh is None else self.mesh.shape["data"]
+        facts = {"kind": self.kind, "rows": self.rows, "dim": self.dim, "dtype": self.config.dtype}
+        return facts | {"chunk": chunk, "chunks": chunks, "devices": devices}
+
+    def save(self, folder: Any) -> None:
+        """Writes `index.json` only: the vectors are the shards, which `load` is given again."""
+        write_facts(folder, {"kind": self.kind, "rows": self.rows, "dim": self.dim, "dtype": self.config.dtype})
+
+
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _place(pieces: Iterator[np.ndarray], shape: tuple[int, int, int], sharding: Any) -> jax.Array:
+    """Pieces of any length as one device array [C, chunk, E], the rest zero; one chunk at a time on the host."""
+    span = {
+        device: index[0].indices(shape[0])[:2]
+        for device, index in sharding.addressable_devices_indices_map(shape).items()
+    }
+    buffer = None
+    for number, chunk_NE in enumerate(_rechunk(pieces, shape[1])):
+        if buffer is None:
+            buffer = {
+                device: jnp.zeros((stop - start, *shape[1:]), chunk_NE.dtype, device=device)
+                for device, (start, stop) in span.items()
+            }
+        for device, (start, stop) in span.items():
+            if start <= number < stop:
+                buffer[device] = _put(buffer[device], chunk_NE, number - start)
+    return jax.make_array_from_single_device_arrays(shape, sharding, list(buffer.values()))
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(buffer_CNE, chunk_NE, at):
+    return jax.lax.dynamic_update_index_in_dim(buffer_CNE, chunk_NE, at, 0)
+
+
+def _rechunk(pieces: Iterator[np.ndarray], chunk: int) -> Iterator[np.ndarray]:
+    """The same rows in arrays of exactly `chunk` rows, the last filled up with zeros."""
+    chunk_NE, filled = None, 0
+    for piece_NE in pieces:
+        while len(piece_NE):
+            if chunk_NE is None:
+                chunk_NE, filled = np.zeros((chunk, piece_NE.shape[1]), piece_NE.dtype), 0
+            taken = min(chunk - filled, len(piece_NE))
+            chunk_NE[filled : filled + taken] = piece_NE[:taken]
+            piece_NE, filled = piece_NE[taken:], filled + taken
+            if filled == chunk:
+                yield chunk_NE
+                chunk_NE = None
+    if chunk_NE is not None:
+        yield chunk_NE
+
+
+@partial(jax.jit, static_argnames=("k", "mesh"))
+def _search(vector_CNE, base_C, real_C, query_BE, k, mesh):
+    def everywhere(*arrays):
+        # Gathered in device order, which is row order, so the lowest row still wins a tie.
+        score_BK, id_BK = (jax.lax.all_gather(a_BK, "data", axis=1, tiled=True) for a_BK in _best(*arrays, k))
+        return _keep(score_BK, id_BK, k)
+
+    if mesh is None:
+        score_BK, id_BK = _best(vector_CNE, base_C, real_C, query_BE, k)
+    else:
+        specs = (P("data"), P("data"), P("data"), P())
+        divided = jax.shard_map(everywhere, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+        score_BK, id_BK = divided(vector_CNE, base_C, real_C, query_BE)
+    valid_BK = score_BK > -jnp.inf
+    return score_BK, jnp.where(valid_BK, id_BK, 0), valid_BK
+
+
+def _best(vector_CNE, base_C, real_C, query_BE, k):
+    """The k best of these chunks, padded with -inf."""
+
+    def step(best, chunk):
+        vector_NE, base, real = chunk
+        # HIGHEST: on GPU and TPU the default would round float32 vectors to 10 or 8 bits.
+        score_BN = jnp.einsum(
+            "be,ne->bn",
+            query_BE,
+            vector_NE,
+            precision=jax.lax.Precision.HIGHEST,
+            preferred_element_type=jnp.float32,
+        )
+        # Padding, and the NaN of an overflow, never win. top_k sorts -0.0 below 0.0, which would break a tie.
+        real_BN = (jnp.arange(vector_NE.shape[0]) < real) & (score_BN > -jnp.inf)
+        score_BN = jnp.where(real_BN, jnp.where(score_BN == 0, 0.0, score_BN), -jnp.inf)
+        score_BK, at_BK = jax.lax.top_k(score_BN, min(k, vector_NE.shape[0]))
+        joined = (jnp.concatenate(pair, axis=1) for pair in zip(best, (score_BK, base + at_BK), strict=True))
+        return _keep(*joined, k), None
+
+    batch = query_BE.shape[0]
+    nothing = jnp.full((batch, k), -jnp.inf, jnp.float32), jnp.zeros((batch, k), jnp.int32)
+    return jax.lax.scan(step, nothing, (vector_CNE, base_C, real_C))[0]
+
+
+def _keep(score_BK, id_BK, k):
+    """The k best columns; top_k is stable, so equal scores keep the order of their columns."""
+    score_BK, at_BK = jax.lax.top_k(score_BK, k)
+    return score_BK, jnp.take_along_axis(id_BK, at_BK, axis=1)

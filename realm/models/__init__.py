@@ -1,0 +1,1 @@
+"""Level 1: encoders, heads and weight import (flax.nnx)."""

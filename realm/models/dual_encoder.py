@@ -1,0 +1,115 @@
+"""The retriever: query and block vectors whose inner product scores a block (ORQA, arXiv 1906.00300; REALM §3.2).
+
+Vector = LayerNorm(dense(pooled BERT)), with Keras's LayerNorm epsilon 1e-3, then dropout in training only. By default
+one tower serves queries and blocks, as in the released code. LayerNorm makes norms nearly constant (about sqrt(E) times
+its gain), so inner product search is close to cosine. A vector never depends on batch mates, padding or dropout.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from realm.models.bert import Bert, BertConfig, EncoderError, dense, drop, layer_norm
+from realm.models.functional import Functional, functional
+from realm.models.weights import check_spec, load_bert
+from realm.protocols import Params
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DualEncoderConfig:
+    """width: E, of the vectors. pooling: `cls`, tanh(dense([CLS])), or `mean` over the real tokens' last hidden states.
+
+    shared: one tower for queries and blocks; two towers start from the same weights. dropout: on the vectors.
+    init: `random`, `embedded` (the small BERT in the package) or `hf:PATH`, a folder with config.json and
+    model.safetensors; `bert` must then describe those weights, see weights.bert_config. Projection always random.
+    """
+
+    bert: BertConfig = field(default_factory=BertConfig)
+    width: int = 128
+    pooling: Literal["cls", "mean"] = "cls"
+    shared: bool = True
+    dropout: float = 0.1
+    norm_epsilon: float = 1e-3
+    init: str = "random"
+
+    def __post_init__(self):
+        if self.width < 1:
+            raise EncoderError(f"width is {self.width}, wanted at least 1")
+        if self.pooling not in ("cls", "mean"):
+            raise EncoderError(f"pooling is {self.pooling!r}, wanted 'cls' or 'mean'")
+        if not 0 <= self.dropout < 1:
+            raise EncoderError(f"dropout is {self.dropout}, wanted 0 <= dropout < 1")
+        check_spec(self.init)
+
+
+class Tower(nnx.Module):
+    """BERT, pooling and projection to the retrieval width."""
+
+    def __init__(self, config: DualEncoderConfig, rngs: nnx.Rngs):
+        self.config = config
+        self.bert = Bert(config.bert, rngs)
+        self.projection = dense(config.bert, rngs, config.bert.width, config.width, dtype="float32")
+        self.norm = layer_norm(config.width, config.norm_epsilon, rngs)
+
+    def __call__(self, token_BT: jax.Array, length_B: jax.Array, segment_BT: jax.Array, key=None) -> jax.Array:
+        bert_key, own_key = (None, None) if key is None else jax.random.split(key)
+        mask_BT = jnp.arange(token_BT.shape[1]) < length_B[:, None]
+        if self.config.pooling == "cls":
+            first_B1 = jnp.zeros((token_BT.shape[0], 1), jnp.int32)
+            pooled_BD = self.bert.pool(self.bert(token_BT, mask_BT, segment_BT, key=bert_key, at_BM=first_B1))
+        else:
+            hidden_BTD = self.bert(token_BT, mask_BT, segment_BT, key=bert_key)
+            real_BT1 = mask_BT[..., None]
+            pooled_BD = jnp.where(real_BT1, hidden_BTD, 0.0).sum(1) / jnp.maximum(real_BT1.sum(1), 1)
+        return drop(self.config.dropout, self.norm(self.projection(pooled_BD)), own_key)
+
+
+class DualEncoder(nnx.Module):
+    """One tower under `tower`, or two under `query` and `block`."""
+
+    def __init__(self, config: DualEncoderConfig, rngs: nnx.Rngs):
+        self.shared = config.shared
+        if config.shared:
+            self.tower = Tower(config, rngs)
+        else:
+            self.query, self.block = Tower(config, rngs), Tower(config, rngs)
+
+    def embed_queries(self, token_BT: jax.Array, length_B: jax.Array, key=None) -> jax.Array:
+        """q_BE float32 of [CLS] query [SEP], padded; length_B counts real tokens. All of segment 0."""
+        tower = self.tower if self.shared else self.query
+        return tower(token_BT, length_B, jnp.zeros_like(token_BT), key)
+
+    def embed_blocks(self, token_NT: jax.Array, length_N: jax.Array, body_N: jax.Array, key=None) -> jax.Array:
+        """v_NE float32 of [CLS] title [SEP] body [SEP], padded; segment 1 from body_N, the body's first place, on."""
+        tower = self.tower if self.shared else self.block
+        segment_NT = (jnp.arange(token_NT.shape[1]) >= body_N[:, None]).astype(jnp.int32)
+        return tower(token_NT, length_N, segment_NT, key)
+
+
+@cache
+def dual_encoder(config: DualEncoderConfig) -> Functional:
+    """The retriever as pure functions; its init(key) honours config.init and raises WeightsError as load_bert does."""
+    network = functional(lambda rngs: DualEncoder(config, rngs))
+
+    def init(key: jax.Array) -> Params:
+        params = network.init(key)
+        first = "tower" if config.shared else "query"
+        if config.init != "random":
+            loaded, report = load_bert(config.init, config.bert)
+            log.info("retriever from %s: %s", config.init, report)
+            params[first]["bert"] |= jax.tree.map(jnp.array, loaded["bert"])
+        if not config.shared:
+            # A copy, not a second name: a donated buffer may be given away only once.
+            params["block"] = jax.tree.map(jnp.copy, params["query"])
+        return params
+
+    return network._replace(init=init)

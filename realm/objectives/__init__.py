@@ -1,0 +1,1 @@
+"""Level 2: what is learned: one file per objective."""

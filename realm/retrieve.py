@@ -1,0 +1,119 @@
+"""From search hits to the candidates that a loss marginalises over.
+
+REALM (Guu et al. 2020, section 3.3-3.4): candidate 0 is the null block; the query's own block, which would give the
+answer away, is dropped; what is left is cut to k columns with a validity mask, never refilled with a forbidden block.
+The loss re-embeds the candidates, so each distinct block of a batch is packed once and addressed by slot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from realm.protocols import Arrays, Hits, Searcher
+from realm.text.packing import pack_blocks
+from realm.text.table import BlockTable
+
+NULL = -1
+
+
+class Candidates(NamedTuple):
+    """id_BK int32 index rows (column 0 is NULL), valid_BK bool, own_hit_B bool: the search had found the own block."""
+
+    id_BK: np.ndarray
+    valid_BK: np.ndarray
+    own_hit_B: np.ndarray
+
+
+def choose_candidates(hits: Hits, own_B: np.ndarray, group_N: np.ndarray, k: int) -> Candidates:
+    """Null block first, then the best k-1 hits that are not the query's own block or a byte-identical copy of it.
+
+    own_B holds the own row or -1 for a query that comes from no block; group_N maps a row to the smallest row with
+    the same bytes. Hits must have been asked with room for every copy (`search_width`).
+    """
+    group_BL = group_N[hits.id_BK]
+    own_group_B = np.where(own_B >= 0, group_N[np.maximum(own_B, 0)], -1)
+    own_BL = hits.valid_BK & (group_BL == own_group_B[:, None])
+    keep_BL = hits.valid_BK & ~own_BL
+    order_BL = np.argsort(~keep_BL, axis=1, kind="stable")[:, : k - 1]
+    id_BL = np.take_along_axis(hits.id_BK, order_BL, axis=1)
+    valid_BL = np.take_along_axis(keep_BL, order_BL, axis=1)
+    rows = len(own_B)
+    id_BK = np.zeros((rows, k), np.int32)
+    valid_BK = np.zeros((rows, k), bool)
+    id_BK[:, 0], valid_BK[:, 0] = NULL, True
+    width = id_BL.shape[1]
+    id_BK[:, 1 : 1 + width] = np.where(valid_BL, id_BL, 0)
+    valid_BK[:, 1 : 1 + width] = valid_BL
+    return Candidates(id_BK, valid_BK, own_BL.any(axis=1))
+
+
+def search_width(group_N: np.ndarray, k: int) -> int:
+    """How many hits to ask for so that k-1 are left once the own block and all its copies are dropped."""
+    copies = int(np.bincount(group_N).max()) if len(group_N) else 1
+    return k - 1 + copies
+
+
+def distinct_blocks(candidates: Candidates, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(row_U, slot_BK): every distinct block once, the null block at slot 0, padded with null to one of `sizes`.
+
+    Few sizes mean few compilations; the largest must hold a batch without any repetition.
+    """
+    wanted = np.unique(candidates.id_BK[candidates.valid_BK & (candidates.id_BK >= 0)])
+    size = next(s for s in sizes if s >= len(wanted) + 1)
+    row_U = np.full(size, NULL, np.int64)
+    row_U[1 : 1 + len(wanted)] = wanted
+    slot_BK = np.searchsorted(wanted, candidates.id_BK) + 1
+    real_BK = candidates.valid_BK & (candidates.id_BK >= 0)
+    return row_U, np.where(real_BK, slot_BK, 0).astype(np.int32)
+
+
+def distinct_sizes(batch: int, k: int, multiple: int = 8) -> tuple[int, ...]:
+    """Padded numbers of distinct blocks: half, three quarters and all of what a batch could need at most."""
+    most = batch * (k - 1) + 1
+    return tuple(
+        sorted(
+            {-(-int(most * share) // multiple) * multiple for share in (0.5, 0.75, 1.0)}
+            | {-(-most // multiple) * multiple}
+        )
+    )
+
+
+class Retrieval:
+    """Search and packing for one corpus: everything between query vectors and the arrays a loss reads.
+
+    `multiple`: the number of distinct blocks is padded to a multiple of it, so that they split over the devices.
+    """
+
+    def __init__(self, table: BlockTable, *, candidates: int, block_lengths: tuple[int, ...], multiple: int = 8):
+        self.table, self.k, self.block_lengths = table, candidates, tuple(sorted(block_lengths))
+        self.multiple = multiple
+        self.width = search_width(np.asarray(table.duplicate_N), candidates)
+
+    def search(self, searcher: Searcher, query_BE: np.ndarray, own_B: np.ndarray) -> Candidates:
+        """Candidates of each query; raises ValueError when index and corpus have different row counts."""
+        if searcher.rows != self.table.rows:
+            raise ValueError(
+                f"the index has {searcher.rows} rows but the corpus {self.table.path} has {self.table.rows} blocks; "
+                "they must be built from the same corpus folder"
+            )
+        hits = searcher.search(np.asarray(query_BE, np.float32), self.width)
+        return choose_candidates(hits, own_B, self.table.duplicate_N, self.k)
+
+    def pack(self, candidates: Candidates) -> Arrays:
+        """The arrays that a loss reads: `block` (each distinct one once), `slot_BK`, `valid_BK`, `own_hit_B`."""
+        rows, k = candidates.id_BK.shape
+        row_U, slot_BK = distinct_blocks(candidates, distinct_sizes(rows, k, self.multiple))
+        real = row_U[row_U >= 0]
+        longest = int(self.table.length_N[real].max()) if len(real) else 3
+        fitting = [t for t in self.block_lengths if t >= longest] or [self.block_lengths[-1]]
+        packed = pack_blocks(self.table, row_U, fitting[0])
+        return {
+            "block_token_UT": packed["token_NT"],
+            "block_length_U": packed["length_N"],
+            "block_body_U": packed["body_N"],
+            "slot_BK": slot_BK,
+            "valid_BK": candidates.valid_BK,
+            "own_hit_B": candidates.own_hit_B,
+        }

@@ -1,0 +1,199 @@
+"""From documents to a block table, in one pass over the corpus.
+
+Documents are read, encoded in batches, cut into blocks of whole sentences ([CLS] title [SEP] body [SEP] fits into
+`block_length`), their salient spans are placed, and all of it is appended to the arrays of a folder (`table.py`).
+Memory stays bounded but for a few numbers a row. The same input and settings give the same bytes, and a folder that
+was built from them already is used as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from realm.text.assemble import Assembly
+from realm.text.columns import sha256_of, written_aside
+from realm.text.corpus import CorpusError, Document, read_jsonl
+from realm.text.spans import SpanFile, SpansError
+from realm.text.table import FORMAT, MANIFEST, VOCABULARY, BlockTable, fingerprint_of, read_manifest
+from realm.text.tokenizer import Tokenizer
+
+BATCH_DOCUMENTS = 64
+BATCH_CHARACTERS = 1 << 18
+SMALLEST_BLOCK = 8
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """What a corpus is built from, and how.
+
+    documents: JSONL(.gz) file of {"id", "title", "text"}. spans: JSONL(.gz) file of {"id", "spans"}, None for dates
+    only. vocabulary: WordPiece file, None for BERT's uncased one. block_length: wordpieces of [CLS] title [SEP] body
+    [SEP]; a title gets at most a quarter. holdout: share of documents, chosen by their ids, that training never sees
+    as examples. lenient: drop and count bad lines rather than stop. language: of the sentence rules. max_span_tokens:
+    longest salient span, in wordpieces. min_sentence_tokens: a shorter sentence is no query (it stays in its block).
+    limit: only the first so many documents, None for all.
+    """
+
+    documents: str
+    spans: str | None = None
+    vocabulary: str | None = None
+    block_length: int = 288
+    holdout: float = 0.0
+    lenient: bool = False
+    language: str = "en"
+    max_span_tokens: int = 10
+    min_sentence_tokens: int = 4
+    limit: int | None = None
+
+    def __post_init__(self):
+        if self.block_length < SMALLEST_BLOCK:
+            raise CorpusError(f"found block_length={self.block_length}, wanted at least {SMALLEST_BLOCK}")
+        if not 0.0 <= self.holdout < 1.0:
+            raise CorpusError(f"found holdout={self.holdout}, wanted a share of at least 0 and below 1")
+        for name in ("max_span_tokens", "min_sentence_tokens"):
+            if getattr(self, name) < 1:
+                raise CorpusError(f"found {name}={getattr(self, name)}, wanted at least 1")
+        if self.limit is not None and self.limit < 1:
+            raise CorpusError(f"found limit={self.limit}, wanted at least 1 document, or None for all")
+
+
+def build_corpus(config: CorpusConfig, out: str | Path, *, overwrite: bool = False) -> BlockTable:
+    """Builds the block table of `config` in the folder `out`, or opens it when it is there already.
+
+    Raises CorpusError for input that cannot be read (file:line and what was wanted), for no document or block at all,
+    and for a folder `out` that holds something else, which only `overwrite` replaces and only if it is a corpus
+    folder; SpansError for a bad spans file; VocabularyError for a bad vocabulary.
+    """
+    out = Path(out).absolute()
+    tokenizer = Tokenizer.load(config.vocabulary)
+    source = _source(config, tokenizer)
+    replace = False
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if not overwrite:
+            return _same(out, source)
+        if not ((out / MANIFEST).is_file() and (out / VOCABULARY).is_file()):
+            raise CorpusError(
+                f"{out}: found files that no corpus build left there, wanted a corpus folder to overwrite"
+            )
+        replace = True
+    try:
+        with written_aside(out, replace) as folder:
+            _write(config, tokenizer, source, folder)
+    except OSError as error:
+        if replace or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return _same(out, source)  # another process was first
+    return BlockTable.open(out)
+
+
+def _source(config: CorpusConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Everything that decides what is built, paths aside: contents and settings."""
+    source = {name: value for name, value in asdict(config).items() if name not in ("documents", "spans", "vocabulary")}
+    source |= {"format": FORMAT, "vocabulary": tokenizer.fingerprint, "spans": None}
+    for name, error in (("documents", CorpusError), ("spans", SpansError)):
+        path = getattr(config, name)
+        if path is not None:
+            try:
+                source[name] = sha256_of(path)
+            except OSError as problem:
+                raise error(
+                    f"{path}: found no readable file ({problem.strerror}), wanted {name} as JSON lines (.jsonl(.gz))"
+                ) from problem
+    return dict(sorted(source.items()))
+
+
+def _same(out: Path, source: dict[str, Any]) -> BlockTable:
+    """The table in `out` if it was built from the same source; CorpusError names what differs."""
+    found = read_manifest(out)["source"]
+    if found == source:
+        return BlockTable.open(out)
+    differs = "; ".join(
+        f"{name}: found {found.get(name)!r}, wanted {source.get(name)!r}"
+        for name in sorted(found.keys() | source.keys())
+        if found.get(name) != source.get(name)
+    )
+    raise CorpusError(f"{out} holds a corpus built otherwise ({differs}): choose another folder or pass overwrite=True")
+
+
+def _write(config: CorpusConfig, tokenizer: Tokenizer, source: dict[str, Any], folder: Path) -> None:
+    """The whole pass: documents to arrays to manifest."""
+    dropped, span_skips = Counter(), Counter()
+    spans = SpanFile(config.spans, lenient=config.lenient, counts=span_skips)
+    with Assembly(config, tokenizer, folder, span_skips) as assembly:
+        documents = islice(read_jsonl(config.documents, lenient=config.lenient, counts=dropped), config.limit)
+        for batch in _batches(documents):
+            encodings = tokenizer.encode_batch([one.title for one in batch] + [one.text for one in batch])
+            titles, bodies = encodings[: len(batch)], encodings[len(batch) :]
+            for document, title, body in zip(batch, titles, bodies, strict=True):
+                assembly.add(document, title.id_T, body, spans.take(document.id))
+        titles_missing = dropped.pop("missing title", 0)
+        dropped["no wordpieces"] += assembly.empty
+        if assembly.blocks == 0:
+            found = f"no usable document (left out: {dict(+dropped) or 'nothing'})"
+            raise CorpusError(f"{config.documents}: found {found}, wanted at least one with text")
+        if config.limit is None:
+            span_skips["of no document"] += sum(len(left) for left in spans.left().values())
+        counts = {**assembly.finish(), "titles_missing": titles_missing}
+    skips = {f"document: {reason}": count for reason, count in sorted((+dropped).items())}
+    skips |= {f"span: {reason}": count for reason, count in sorted((+span_skips).items())}
+    tokenizer.save(folder / VOCABULARY)
+    files = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    manifest = {
+        "format": FORMAT,
+        "config": asdict(config),
+        "source": source,
+        "tokenizer": tokenizer.fingerprint,
+        "kinds": list(assembly.kinds),
+        "counts": dict(sorted(counts.items())),
+        "skips": skips,
+        "warnings": _warnings(config, counts, skips),
+        "files": files,
+        "fingerprint": fingerprint_of(files, tokenizer.fingerprint),
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Documents in batches small enough to hold and large enough to encode on all cores."""
+    batch, size = [], 0
+    for document in documents:
+        batch.append(document)
+        size += len(document.text)
+        if len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _warnings(config: CorpusConfig, counts: dict[str, Any], skips: dict[str, int]) -> list[str]:
+    """What whoever starts a run should read first: losses above one in a hundred, and shares that came out odd."""
+    lost = sum(count for reason, count in skips.items() if reason.startswith("document: "))
+    misplaced = sum(skips.get(f"span: {reason}", 0) for reason in ("outside the text", "of no document"))
+    spans = counts["spans"] + sum(count for reason, count in skips.items() if reason.startswith("span: "))
+    cut = skips.get("span: cuts a word", 0)
+    shares = (
+        (lost, lost + counts["documents"], f"documents of {config.documents} were left out"),
+        (
+            misplaced,
+            spans,
+            f"salient spans of {config.spans} fit no document of {config.documents}: other texts or ids?",
+        ),
+        (cut, spans, f"salient spans of {config.spans} begin or end inside a word: byte offsets, or another text?"),
+        (counts["sentences_without_wordpieces"], counts["sentences"], "sentences hold nothing the tokenizer knows"),
+        (counts["unknown_wordpieces"], counts["tokens"], "wordpieces are [UNK]: another script than the vocabulary's?"),
+    )
+    warnings = [f"{part} of {whole} {what}" for part, whole, what in shares if part > whole / 100]
+    if config.holdout and not 0 < counts["heldout_documents"] < counts["documents"]:
+        warnings.append(
+            f"holdout={config.holdout} holds out {counts['heldout_documents']} of {counts['documents']} documents: "
+            "a corpus this small needs another share"
+        )
+    return warnings

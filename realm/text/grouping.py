@@ -1,0 +1,81 @@
+"""Who equals whom: byte-identical blocks, salient spans of the same wordpieces, and the share a document falls into.
+
+All by stable hashes (blake2b of bytes, a fixed 64-bit mix of wordpiece ids) and one sort, so that the answers do not
+depend on the machine, the run or the order of documents, and millions of rows need no Python loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+DIGEST_BYTES = 16
+CHUNK = 1 << 20
+
+
+def block_digest(title: str, text: str) -> bytes:
+    """16 bytes that two blocks share exactly when title and text are byte-identical."""
+    head = title.encode()
+    return hashlib.blake2b(
+        len(head).to_bytes(8, "little") + head + text.encode(), digest_size=DIGEST_BYTES, person=b"block"
+    ).digest()
+
+
+def id_hash(document_id: str) -> int:
+    """A stable 64-bit hash of a document id."""
+    return int.from_bytes(hashlib.blake2b(document_id.encode(), digest_size=8, person=b"document").digest(), "little")
+
+
+def is_held_out(document_id: str, share: float) -> bool:
+    """Whether a document falls into the held-out share: a function of its id alone."""
+    return id_hash(document_id) / 2.0**64 < share
+
+
+def smallest_equal(digests: bytes | bytearray) -> np.ndarray:
+    """int32 [N]: for each row the smallest row with the same digest (16 bytes a row)."""
+    half_N2 = np.frombuffer(digests, "<u8").reshape(-1, 2)
+    order_N = np.lexsort((half_N2[:, 0], half_N2[:, 1]))  # stable: equal rows stay in order, the smallest in front
+    sorted_N2 = half_N2[order_N]
+    new_N = np.ones(len(order_N), bool)
+    new_N[1:] = (sorted_N2[1:] != sorted_N2[:-1]).any(axis=1)
+    smallest_N = np.empty(len(order_N), np.int32)
+    smallest_N[order_N] = order_N[new_N][np.cumsum(new_N) - 1]
+    return smallest_N
+
+
+def span_hashes(token_flat: np.ndarray, start_P: np.ndarray, length_P: np.ndarray) -> np.ndarray:
+    """uint64 [P]: a stable hash of each span's wordpieces, given where it starts in `token_flat` and how long it is."""
+    hash_P = np.empty(len(start_P), np.uint64)
+    for low in range(0, len(start_P), CHUNK):
+        start, length = start_P[low : low + CHUNK], length_P[low : low + CHUNK]
+        mixed = length.astype(np.uint64)
+        for position in range(int(length.max(initial=0))):
+            inside = length > position
+            token = token_flat[start[inside] + position].astype(np.uint64)
+            mixed[inside] = _mix(mixed[inside] ^ (token + np.uint64(1)))
+        hash_P[low : low + CHUNK] = mixed
+    return hash_P
+
+
+def _mix(value: np.ndarray) -> np.ndarray:
+    """The splitmix64 step: a bijection of 64-bit words that spreads every bit."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+def other_holders(hash_P: np.ndarray, group_P: np.ndarray) -> np.ndarray:
+    """int32 [P]: how many groups other than its own hold a span of the same hash."""
+    order_P = np.lexsort((group_P, hash_P))
+    hash_sorted, group_sorted = hash_P[order_P], group_P[order_P]
+    new_hash = np.ones(len(order_P), bool)
+    new_hash[1:] = hash_sorted[1:] != hash_sorted[:-1]
+    new_pair = new_hash.copy()
+    new_pair[1:] |= group_sorted[1:] != group_sorted[:-1]
+    which = np.cumsum(new_hash) - 1
+    holders = np.bincount(which[new_pair], minlength=int(new_hash.sum()))
+    other_P = np.empty(len(order_P), np.int32)
+    other_P[order_P] = holders[which] - 1
+    return other_P

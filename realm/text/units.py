@@ -1,0 +1,164 @@
+"""What one example is made from: a block with its sentences, or a sentence with its salient spans.
+
+Which blocks and sentences may be examples is decided once, over the whole corpus, and what is left out is counted by
+reason; after that unit i is always there and nothing is ever skipped. That is what makes batch n a function of
+(seed, n). Start-up is array work on the memory-mapped table, without a Python loop over the corpus.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from realm.text.masks import Masking
+from realm.text.table import BlockTable
+from realm.text.tokenizer import Tokenizer
+
+
+class UnitsError(ValueError):
+    """Units that cannot be made as asked."""
+
+
+class BlockUnit(NamedTuple):
+    """A block: its row, the wordpieces of body and title (int32, no special tokens), and the sentences in the body.
+
+    sentence_S2: int32 [S, 2], start and end of each sentence in token_T. special: the tokenizer, which knows the
+    numbers of [CLS], [SEP], [MASK] and padding.
+    """
+
+    row: int
+    token_T: np.ndarray
+    title_T: np.ndarray
+    sentence_S2: np.ndarray
+    special: Tokenizer
+
+
+class SentenceUnit(NamedTuple):
+    """A sentence: its block's row and its ordinal there, wordpieces, words and salient spans.
+
+    token_T, word_T: int32, the wordpieces and the index of the word that each belongs to. span_P2: int32 [P, 2], start
+    and end of each salient span in token_T; support_P: int32, how many other blocks hold the same one. special: the
+    tokenizer, as in BlockUnit.
+    """
+
+    row: int
+    sentence: int
+    token_T: np.ndarray
+    word_T: np.ndarray
+    span_P2: np.ndarray
+    support_P: np.ndarray
+    special: Tokenizer
+
+
+class BlockUnits:
+    """The blocks that may be examples, in row order.
+
+    heldout: False takes training blocks, True held-out ones, None both. Of byte-identical blocks only the first is
+    taken. length_N int32: wordpieces with title and special tokens. counts: units taken, and blocks left out by reason.
+    """
+
+    def __init__(self, table: BlockTable, *, heldout: bool | None = False, min_sentences: int = 1):
+        self.table = table
+        taken_N = _Choice(np.ones(table.rows, bool))
+        _drop_blocks(taken_N, table, heldout)
+        taken_N.drop(np.diff(table.sentence_offset_N1) < min_sentences, "too few sentences")
+        self._row_N, self.counts = taken_N.finish()
+        self.length_N = table.length_N[self._row_N]
+
+    def __len__(self) -> int:
+        return len(self._row_N)
+
+    def __getitem__(self, index: int) -> BlockUnit:
+        """Unit `index`. Raises IndexError outside 0 .. len - 1."""
+        row = int(self._row_N[_inside(index, self)])
+        table = self.table
+        return BlockUnit(row, table.token_T(row), table.title_T(row), table.sentences(row)[:, :2], table.tokenizer)
+
+
+class SentenceUnits:
+    """The sentences that `masking` can hide something in, in corpus order.
+
+    heldout and byte-identical blocks: as in BlockUnits. Left out too are sentences shorter than the corpus's
+    min_sentence_tokens or longer than max_tokens - 2 wordpieces ([CLS] and [SEP] take two), and what
+    masking.usable(table, max_predictions) refuses. length_N int32: wordpieces and the two. counts: units taken, and
+    sentences left out by their first reason. Raises UnitsError for max_tokens < 3.
+    """
+
+    def __init__(
+        self,
+        table: BlockTable,
+        masking: Masking,
+        *,
+        heldout: bool | None = False,
+        max_tokens: int,
+        max_predictions: int = 10,
+    ):
+        if max_tokens < 3:
+            raise UnitsError(f"found max_tokens {max_tokens}, wanted at least 3: [CLS], a wordpiece, [SEP]")
+        self.table = table
+        size_S = table.sentence_S4[:, 1] - table.sentence_S4[:, 0]
+        block = _Choice(np.ones(table.rows, bool))
+        _drop_blocks(block, table, heldout)
+        taken_S = _Choice(np.ones(len(size_S), bool))
+        sentences_N = np.diff(table.sentence_offset_N1)
+        for reason, dropped_N in block.reasons.items():
+            taken_S.drop(np.repeat(dropped_N, sentences_N), reason)
+        taken_S.drop(size_S < table.min_sentence_tokens, "sentence too short")
+        taken_S.drop(size_S > max_tokens - 2, "sentence too long")
+        taken_S.drop(~masking.usable(table, max_predictions), "nothing to mask")
+        self._sentence_N, self.counts = taken_S.finish()
+        self.length_N = size_S[self._sentence_N] + np.int32(2)
+
+    def __len__(self) -> int:
+        return len(self._sentence_N)
+
+    def __getitem__(self, index: int) -> SentenceUnit:
+        """Unit `index`. Raises IndexError outside 0 .. len - 1."""
+        table = self.table
+        number = int(self._sentence_N[_inside(index, self)])
+        row = int(np.searchsorted(table.sentence_offset_N1, number, side="right")) - 1
+        ordinal = number - int(table.sentence_offset_N1[row])
+        start, end = table.sentences(row)[ordinal, :2].tolist()
+        token_T = table.token_T(row)[start:end]
+        span_P6 = table.spans(row)
+        here_P = span_P6[:, 0] == ordinal
+        return SentenceUnit(
+            row,
+            ordinal,
+            token_T,
+            table.tokenizer.words(token_T),
+            span_P6[here_P, 1:3] - np.int32(start),
+            table.support(row)[here_P],
+            table.tokenizer,
+        )
+
+
+class _Choice:
+    """A selection that knows why each thing left it: by the first reason that met it."""
+
+    def __init__(self, taken_N: np.ndarray):
+        self.taken_N = taken_N
+        self.reasons: dict[str, np.ndarray] = {}
+
+    def drop(self, drop_N: np.ndarray, reason: str) -> None:
+        self.reasons[reason] = self.taken_N & drop_N
+        self.taken_N = self.taken_N & ~drop_N
+
+    def finish(self) -> tuple[np.ndarray, dict[str, int]]:
+        """The numbers of what is left, int64, and the counts."""
+        counts = {reason: int(dropped_N.sum()) for reason, dropped_N in self.reasons.items()}
+        number_N = np.flatnonzero(self.taken_N)
+        return number_N, {"taken": len(number_N), **counts}
+
+
+def _drop_blocks(choice: _Choice, table: BlockTable, heldout: bool | None) -> None:
+    if heldout is not None:
+        choice.drop(table.heldout_N != heldout, "not held out" if heldout else "held out")
+    choice.drop(table.duplicate_N != np.arange(table.rows), "duplicate")
+
+
+def _inside(index: int, units: BlockUnits | SentenceUnits) -> int:
+    if not 0 <= index < len(units):
+        raise IndexError(f"found unit {index}, wanted 0 to {len(units) - 1}")
+    return index

@@ -1,0 +1,99 @@
+"""Checkpoints by orbax: parameters, optimiser moments, step, the adopted generation, and what was retrieved ahead.
+
+A checkpoint is visible only when complete. Batch n depends on (seed, n) alone, so the integer step is the data
+position. Restoring goes through abstract shapes, on whatever devices there are now.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import orbax.checkpoint as ocp
+
+from realm.protocols import Arrays
+from realm.training.step import State
+
+
+class CheckpointMissing(FileNotFoundError):
+    """A checkpoint was asked for that is not there."""
+
+
+class Restored(NamedTuple):
+    """state; generation number adopted when it was saved (None: no index); pending candidates of the next batch."""
+
+    state: State
+    generation: int | None
+    pending: Arrays | None
+
+
+class Checkpoints:
+    """The `checkpoints/` folder of a run; keeps the newest `keep`."""
+
+    def __init__(self, folder: Path, keep: int = 2):
+        self.folder = Path(folder).resolve()
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+        self._orbax = ocp.CheckpointManager(self.folder, options=options)
+
+    def steps(self) -> list[int]:
+        return sorted(self._orbax.all_steps())
+
+    def save(self, state: State, generation: int | None, pending: Arrays | None) -> int:
+        """Writes the state under its own step, which it returns; a step that is already there is left alone."""
+        step = int(state["step"])
+        if step in self._orbax.all_steps():
+            return step
+        items = {
+            "state": ocp.args.StandardSave(state),
+            "position": ocp.args.JsonSave({"step": step, "generation": generation, "pending": pending is not None}),
+        }
+        if pending is not None:
+            items["pending"] = ocp.args.StandardSave(pending)
+        self._orbax.save(step, args=ocp.args.Composite(**items))
+        self._orbax.wait_until_finished()
+        return step
+
+    def restore(self, like: State, step: int | None = None) -> Restored:
+        """The newest checkpoint (or the one of `step`), placed like the arrays of `like`."""
+        step = self._existing(step)
+        position = self._orbax.restore(step, args=ocp.args.Composite(position=ocp.args.JsonRestore())).position
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        items = {"state": ocp.args.StandardRestore(abstract)}
+        if position["pending"]:
+            items["pending"] = ocp.args.StandardRestore()
+        restored = self._orbax.restore(step, args=ocp.args.Composite(**items))
+        pending = dict(restored.pending) if position["pending"] else None
+        return Restored(restored.state, position["generation"], pending)
+
+    def generations(self) -> set[int]:
+        """The generation numbers that kept checkpoints refer to."""
+        positions = (
+            self._orbax.restore(step, args=ocp.args.Composite(position=ocp.args.JsonRestore())).position
+            for step in self.steps()
+        )
+        return {p["generation"] for p in positions if p["generation"] is not None}
+
+    def close(self) -> None:
+        self._orbax.close()
+
+    def _existing(self, step: int | None) -> int:
+        steps = self.steps()
+        if not steps or (step is not None and step not in steps):
+            wanted = "any checkpoint" if step is None else f"a checkpoint of step {step}"
+            raise CheckpointMissing(f"{self.folder}: wanted {wanted}, found steps {steps or 'none'}")
+        return steps[-1] if step is None else step
+
+
+def restore_params(folder: Path, step: int | None = None) -> tuple[dict[str, Any], int]:
+    """(params, step) of a run's newest checkpoint, on the host's default device, without knowing their shapes."""
+    checkpoints = Checkpoints(folder)
+    try:
+        step = checkpoints._existing(step)
+        restored = checkpoints._orbax.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
+        return jax.device_put(restored.state["params"], jax.devices()[0]), step
+    finally:
+        checkpoints.close()
+
+
+__all__ = ["CheckpointMissing", "Checkpoints", "Restored", "restore_params"]

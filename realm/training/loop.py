@@ -1,0 +1,245 @@
+"""The one training loop. It knows objectives, searchers and refreshers only by their protocols.
+
+A step: adopt a newer index if there is one; embed the queries and search; join what was found to the batch; update.
+With `retrieve_ahead=1` the search for the next batch runs on the host while the device works on this one, so its
+queries are one update old. The metrics of a step are read after the next one is dispatched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from realm.protocols import Arrays, Metrics, Objective, Params, Refresher
+from realm.retrieve import Candidates
+from realm.text.table import BlockTable
+from realm.training.checkpoint import Checkpoints
+from realm.training.feed import Feed
+from realm.training.lookup import Lookup
+from realm.training.mesh import data_mesh, replicate, shard_batch
+from realm.training.metrics import MetricsLog
+from realm.training.optimizer import Optimizer
+from realm.training.run_folder import RunFolder
+from realm.training.signals import StopSignal
+from realm.training.step import gradient_names, init_state, make_step
+from realm.training.watch import Watch
+
+
+@dataclass(frozen=True)
+class Training:
+    """How an objective is trained. Everything here may change speed or learning, nothing changes what a loss means.
+
+    batch_size: examples a step over all devices. accumulate: microbatches a step. query_tower: whose parameters embed
+    the queries for search, `current` or those the index was made with (`generation`). devices: None = all.
+    """
+
+    steps: int = 1000
+    batch_size: int = 64
+    seed: int = 0
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    accumulate: int = 1
+    retrieve_ahead: Literal[0, 1] = 0
+    query_tower: Literal["current", "generation"] = "current"
+    log_every: int = 10
+    checkpoint_every: int = 500
+    keep_checkpoints: int = 2
+    devices: int | None = None
+    threads: int = 1
+    watch: Watch = field(default_factory=Watch)
+
+
+class TrainingDiverged(RuntimeError):
+    """A loss or gradient was not finite; nothing was saved over the last good checkpoint."""
+
+
+class Outcome(NamedTuple):
+    """params at the last step; step; whether a signal ended the run early; seconds of this process's training."""
+
+    params: Params
+    step: int
+    stopped: bool
+    seconds: float
+
+
+def train(
+    objective: Objective,
+    table: BlockTable,
+    training: Training,
+    run: RunFolder,
+    *,
+    init: Callable[[], Params],
+    refresher: Refresher | None = None,
+    report: Callable[[str], None] = print,
+) -> Outcome:
+    """Trains from `init()` or, where `run` has a checkpoint, from there, to `training.steps`.
+
+    Raises TrainingDiverged on a non-finite loss, RetrieverCollapse when the watch says so. SIGTERM and SIGINT save a
+    checkpoint at the next step boundary and return.
+    """
+    return _Loop(objective, table, training, run, init, refresher, report).run()
+
+
+class _Last(NamedTuple):
+    """A dispatched step whose metrics have not been read yet."""
+
+    step: int
+    metrics: Metrics
+    active: tuple[str, ...]
+    batch: Arrays
+    facts: dict[str, Any]
+
+
+class _Loop:
+    def __init__(self, objective, table, training, run, init, refresher, report):
+        if objective.candidates and refresher is None:
+            raise ValueError(f"{type(objective).__name__} retrieves {objective.candidates} candidates: needs an index")
+        if objective.candidates and jax.process_count() > 1:
+            raise ValueError("retrieval in a job of several processes needs an engine that builds one index for all")
+        self.objective, self.table, self.training, self.run_folder = objective, table, training, run
+        self.refresher, self.report = refresher, report
+        self.mesh = data_mesh(training.devices)
+        self.checkpoints = Checkpoints(run.checkpoints, training.keep_checkpoints)
+        self.units = objective.units(table)
+        self.lookup: Lookup | None = None
+        self.compiled: dict[tuple[str, ...], Callable] = {}
+        self._restore(init)
+
+    def _restore(self, init: Callable[[], Params]) -> None:
+        params = replicate(init(), self.mesh)
+        state = replicate(init_state(self.objective, self.training.optimizer, params, self.training.steps), self.mesh)
+        self.generation, self.pending = None, None
+        if self.checkpoints.steps():
+            state, self.generation, self.pending = self.checkpoints.restore(state)
+            self.report(f"resuming from step {int(state['step'])}")
+        self.state, self.start = state, int(state["step"])
+
+    def run(self) -> Outcome:
+        training, started = self.training, time.monotonic()
+        feed = Feed(
+            self.objective,
+            self.units,
+            batch_size=training.batch_size,
+            seed=training.seed,
+            start=self.start,
+            stop=training.steps,
+            threads=training.threads,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+        )
+        self.report(
+            f"{feed.plan.examples} examples, {feed.plan.batches_per_epoch} batches an epoch; {self.units.counts}"
+        )
+        self.log = MetricsLog(
+            self.run_folder.path, start=self.start, every=training.log_every, stop=training.steps, report=self.report
+        )
+        stop, batches = StopSignal(), iter(feed)
+        try:
+            if self.objective.candidates:
+                self._open_index()
+            self._steps(batches, stop)
+        finally:
+            stop.restore()
+            batches.close()
+            self.log.close()
+            self.checkpoints.close()
+        step = int(self.state["step"])
+        return Outcome(self.state["params"], step, step < training.steps, time.monotonic() - started)
+
+    def _open_index(self) -> None:
+        training = self.training
+        self.lookup = Lookup(
+            self.objective,
+            self.table,
+            self.refresher,
+            mesh=self.mesh,
+            query_tower=training.query_tower,
+            ahead=training.retrieve_ahead,
+            watch=training.watch,
+            seed=training.seed,
+            log=self.log,
+            report=self.report,
+        )
+        self.lookup.resume(self.start, self.generation)
+
+    def _steps(self, batches: Iterator[Arrays], stop: StopSignal) -> None:
+        training, lookup = self.training, self.lookup
+        ahead = (next(batches), self._pending_candidates()) if self.pending else None
+        last: _Last | None = None
+        for number in range(self.start, training.steps):
+            if lookup:
+                lookup.refresh(number, self.state["params"], self.checkpoints.generations)
+            batch, candidates = ahead or self._next(batches)
+            ready = self._ready(batch, candidates)
+            upcoming = next(batches) if lookup and training.retrieve_ahead and number + 1 < training.steps else None
+            if upcoming:  # asked before the step below takes the parameters' memory
+                question = lookup.ask(self.state["params"], upcoming)
+            active = training.optimizer.active(self.objective.groups(), number)
+            self.state, metrics = self._compiled(active)(self.state, ready)
+            ahead = (upcoming, lookup.answer(question, upcoming)) if upcoming else None
+            if last:
+                self._read(last)
+            facts = lookup.ages(number, self.start) if lookup else {}
+            last = _Last(number + 1, metrics, active, batch, facts)
+            if (number + 1) % training.checkpoint_every == 0 or number + 1 == training.steps or stop.asked:
+                self._read(last)
+                last = None
+                self._save(ahead[1] if ahead else None)
+            if stop.asked:
+                self.report(f"stopped by {stop.name} after step {number + 1}; go on with --resume")
+                return
+
+    def _next(self, batches: Iterator[Arrays]) -> tuple[Arrays, Candidates | None]:
+        batch = next(batches)
+        if not self.lookup:
+            return batch, None
+        return batch, self.lookup.answer(self.lookup.ask(self.state["params"], batch), batch)
+
+    def _pending_candidates(self) -> Candidates:
+        return Candidates(**{name: np.asarray(value) for name, value in self.pending.items()})
+
+    def _ready(self, batch: Arrays, candidates: Candidates | None) -> Arrays:
+        arrays = {name: array for name, array in batch.items() if name != "unit_B"}
+        return shard_batch(self.lookup.join(arrays, candidates) if candidates else arrays, self.mesh)
+
+    def _compiled(self, active: tuple[str, ...]) -> Callable:
+        if active not in self.compiled:
+            self.compiled[active] = make_step(
+                self.objective,
+                self.training.optimizer,
+                steps=self.training.steps,
+                active=active,
+                accumulate=self.training.accumulate,
+                seed=self.training.seed,
+            )
+        return self.compiled[active]
+
+    def _read(self, last: _Last) -> None:
+        """Logs a step; raises TrainingDiverged where it was not finite."""
+        metrics = jax.device_get(last.metrics)
+        if not metrics["finite"]:
+            raise TrainingDiverged(self._diagnosis(last, metrics))
+        optimizer, steps = self.training.optimizer, self.training.steps
+        for name, group in self.objective.groups().items():
+            updates = last.step - 1 - optimizer.rate(group).start
+            last.facts[f"rate/{name}"] = float(optimizer.schedule(group, steps)(updates)) if updates >= 0 else 0.0
+        self.log.add(last.step, metrics, last.facts)
+
+    def _diagnosis(self, last: _Last, metrics: Metrics) -> str:
+        names = gradient_names(self.state["params"], last.active)
+        bad = [name for name, finite in zip(names, metrics["finite_P"], strict=True) if not finite]
+        blocks = [self.table.block_id(self.units[int(i)].row) for i in last.batch["unit_B"]]
+        return (
+            f"step {last.step}: loss {metrics['loss']}, first non-finite gradient: {bad[0] if bad else 'none'} "
+            f"({len(bad)} of {len(names)}). Examples are from blocks {', '.join(blocks)}. The last good checkpoint is "
+            f"of step {max(self.checkpoints.steps(), default=0)}; lower the learning rate or compute in float32"
+        )
+
+    def _save(self, candidates: Candidates | None) -> None:
+        pending = candidates._asdict() if candidates else None
+        step = self.checkpoints.save(self.state, self.lookup.number if self.lookup else None, pending)
+        self.report(f"checkpoint at step {step}")

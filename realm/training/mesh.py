@@ -1,0 +1,35 @@
+"""One code path from one device to many: a one-axis mesh, batches split over it, parameters on every device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from realm.protocols import Arrays
+
+
+def data_mesh(devices: int | None = None) -> Mesh:
+    """A mesh with the single axis `data` over the first `devices` devices (None: all of them)."""
+    available = jax.devices()
+    count = len(available) if devices is None else devices
+    if not 1 <= count <= len(available):
+        raise ValueError(f"{count} devices asked, {len(available)} available ({available[0].platform})")
+    return jax.make_mesh((count,), ("data",), axis_types=(AxisType.Auto,), devices=available[:count])
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """Every leaf whole on every device."""
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def shard_batch(batch: Arrays, mesh: Mesh) -> Arrays:
+    """This process's rows of each array, split over the `data` axis; raises when the rows do not divide evenly."""
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    local = mesh.local_mesh.size
+    for name, array in batch.items():
+        if np.shape(array)[0] % local:
+            raise ValueError(f"{name} has {np.shape(array)[0]} rows, which do not split over {local} devices")
+    return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}
