@@ -55,14 +55,19 @@ def embed_questions(objective: Objective, params: Params, table: BlockTable, que
     """q_QE float32: each question by the query tower, 64 wordpieces at most."""
     embed = jax.jit(objective.embed_queries)
     ids = [e.id_T for e in table.tokenizer.encode_batch([q.question for q in questions])]
-    size, parts = 256, []
+    size, vectors = 256, np.empty((len(ids), 0), np.float32)
+    order = np.argsort([len(one) for one in ids], kind="stable")
     for at in range(0, len(ids), size):
-        part = ids[at : at + size]
-        padded = part + [np.zeros(0, np.int32)] * (size - len(part))
-        token_BT, length_B = pack_queries(padded, 64, table.tokenizer)
-        q_BE = embed({"retriever": params["retriever"]}, {"query_token_BT": token_BT, "query_length_B": length_B})
-        parts.append(np.asarray(q_BE)[: len(part)])
-    return np.concatenate(parts)
+        chosen = order[at : at + size]
+        part = [ids[i] for i in chosen] + [np.zeros(0, np.int32)] * (size - len(chosen))
+        length = 32 if max(map(len, part)) <= 30 else 64
+        token_BT, length_B = pack_queries(part, length, table.tokenizer)
+        batch = {"query_token_BT": token_BT, "query_length_B": length_B}
+        q_BE = np.asarray(embed({"retriever": params["retriever"]}, batch))
+        if not vectors.size:
+            vectors = np.empty((len(ids), q_BE.shape[1]), np.float32)
+        vectors[chosen] = q_BE[: len(chosen)]
+    return vectors
 
 
 class QuestionSet:

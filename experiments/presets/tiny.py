@@ -8,6 +8,7 @@ from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.masked_lm import MaskedLmConfig
 
 from experiments.config import Preset, Refresh, Stage
+from index_refresh.sync import Sync
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.realm import Realm
@@ -26,11 +27,19 @@ def preset() -> Preset:
     bert = BertConfig(width=32, layers=1, heads=2, feedforward=64, dropout=0.0, attention_dropout=0.0)
     retriever = DualEncoderConfig(bert=bert, width=32, pooling="mean", dropout=0.0)
     joint = MaskedLmConfig(bert=bert)
-    optimizer = Optimizer(retriever=Rate(1e-3), joint=Rate(1e-3))
+    optimizer = Optimizer(retriever=Rate(1e-3, start=4), joint=Rate(1e-3))
+    ict_optimizer = Optimizer(retriever=Rate(1e-3))
 
-    def training(steps: int, batch: int, **more) -> Training:
+    def training(steps: int, batch: int, optimizer: Optimizer = optimizer, **more) -> Training:
         return Training(
-            steps=steps, batch_size=batch, optimizer=optimizer, log_every=2, checkpoint_every=4, devices=1, **more
+            steps=steps,
+            batch_size=batch,
+            optimizer=optimizer,
+            log_every=2,
+            checkpoint_every=4,
+            keep_checkpoints=10,
+            devices=1,
+            **more,
         )
 
     return Preset(
@@ -38,7 +47,7 @@ def preset() -> Preset:
         questions="sample:questions",
         max_questions=200,
         mlm=Stage(Mlm(joint=joint, batch_lengths=(96,)), training(4, 8)),
-        ict=Stage(Ict(retriever=retriever, query_length=32, batch_lengths=(96,)), training(8, 16)),
+        ict=Stage(Ict(retriever=retriever, query_length=32, batch_lengths=(96,)), training(8, 16, ict_optimizer)),
         realm=Stage(
             Realm(
                 retriever=retriever,
@@ -49,9 +58,16 @@ def preset() -> Preset:
                 batch_lengths=(48,),
                 block_lengths=(96,),
             ),
-            training(16, 8, watch=Watch(blocks=32)),
+            training(16, 8, retrieve_ahead=1, watch=Watch(blocks=32)),
             warm_start={"retriever": "ict", "joint": "mlm"},
-            refresh=Refresh(schedule="every 6", index=Exact(), block_lengths=(48, 96), batch_rows=32, shard_rows=64),
+            refresh=Refresh(
+                schedule="every 6",
+                index=Exact(),
+                engine=Sync(keep=10),
+                block_lengths=(48, 96),
+                batch_rows=32,
+                shard_rows=64,
+            ),
         ),
         continue_ict=False,
     )

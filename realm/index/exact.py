@@ -201,9 +201,9 @@ def _best(vector_CNE, base_C, real_C, query_BE, k):
             precision=jax.lax.Precision.HIGHEST,
             preferred_element_type=jnp.float32,
         )
-        # Padding, and the NaN of an overflow, never win. top_k sorts -0.0 below 0.0, which would break a tie.
-        real_BN = (jnp.arange(vector_NE.shape[0]) < real) & (score_BN > -jnp.inf)
-        score_BN = jnp.where(real_BN, jnp.where(score_BN == 0, 0.0, score_BN), -jnp.inf)
+        # top_k sorts -0.0 below 0.0, which would break a tie.
+        score_BN = jnp.where(score_BN == 0, 0.0, score_BN)
+        score_BN = jnp.where(jnp.arange(vector_NE.shape[0]) < real, score_BN, -jnp.inf)
         score_BK, at_BK = jax.lax.top_k(score_BN, min(k, vector_NE.shape[0]))
         joined = (jnp.concatenate(pair, axis=1) for pair in zip(best, (score_BK, base + at_BK), strict=True))
         return _keep(*joined, k), None

@@ -68,8 +68,9 @@ class Scann:
     def build(self, shards: Iterable[np.ndarray], mesh: Any = None, rows: int | None = None) -> ScannSearcher:
         """Trains and fills an index over the rows of `shards`, arrays [n, E].
 
-        Memory at the peak: the vectors twice (ours, freed at the end, and ScaNN's) and the codes. mesh is for the kinds
-        that search on devices. Raises IndexBuildError as read_shards and derive do, ScannMissing.
+        Measured with a tree and quantisation: 3.5 times the float32 vectors while building (ours, ScaNN's, its training
+        data), one copy and the codes afterwards; brute force 2 times. mesh is for the kinds that search on devices.
+        Raises IndexBuildError as read_shards and derive do, ScannMissing.
         """
         library, options = _scann()
         vector_NE = gather_shards(shards, rows)
@@ -191,7 +192,7 @@ def _as_hits(row_BN: np.ndarray, score_BN: np.ndarray, k: int) -> Hits:
     id_BK = np.zeros((len(row_BN), k), np.int32)
     found_BN = score_BN > -np.inf
     width = row_BN.shape[1]
-    score_BK[:, :width] = np.where(found_BN, score_BN + 0.0, -np.inf)  # + 0.0 makes -0.0 tie with 0.0
+    score_BK[:, :width] = np.where(found_BN, score_BN, -np.inf)
     id_BK[:, :width] = np.where(found_BN, row_BN, 0)
     order_BK = np.lexsort((id_BK, -score_BK))
     score_BK, id_BK = (np.take_along_axis(a_BK, order_BK, axis=1) for a_BK in (score_BK, id_BK))

@@ -17,6 +17,7 @@ import numpy as np
 MOST_ROWS = 2**31 - 1
 PIECE_ROWS = 65536
 FILE = "index.json"
+UNSOUND = "holds a NaN or an infinity, or is longer than 9e18"
 
 
 class IndexBuildError(ValueError):
@@ -35,8 +36,8 @@ def read_shards(shards: Iterable[np.ndarray], dtype: Any = np.float32, rows: int
     """Vectors in row order, as fresh pieces [n, E] of `dtype` with at most 65536 rows.
 
     shards: arrays [n, E] of one width; n may differ and may be 0. rows: what the caller knows to be there.
-    Raises IndexBuildError: no rows at all, not `rows`, widths that differ, a NaN or infinity (also by
-    rounding to `dtype`), more than 2**31 - 1 rows.
+    Raises IndexBuildError: no rows at all, not `rows`, widths that differ, a NaN, an infinity or
+    a vector longer than 9e18, more than 2**31 - 1 rows.
     """
     total, dim, first = 0, None, None
     for number, shard in enumerate(shards):
@@ -55,16 +56,15 @@ def read_shards(shards: Iterable[np.ndarray], dtype: Any = np.float32, rows: int
         if rows is not None and total > rows:
             raise IndexBuildError(f"the shards hold {total} rows or more, wanted {rows}")
         for start in range(0, shard_NE.shape[0], PIECE_ROWS):
-            with np.errstate(over="ignore", invalid="ignore"):
-                piece_NE = np.array(shard_NE[start : start + PIECE_ROWS], dtype=dtype)
-            finite_N = np.isfinite(piece_NE).all(axis=1)
-            if not finite_N.all():
-                row = start + int(np.argmin(finite_N))
+            piece_NE = _as_float32(shard_NE[start : start + PIECE_ROWS])
+            sound_N = _sound(piece_NE)
+            if not sound_N.all():
+                row = start + int(np.argmin(sound_N))
                 raise IndexBuildError(
-                    f"shard {number}, row {row} (index row {before + row}) holds a NaN or an infinity; "
+                    f"shard {number}, row {row} (index row {before + row}) {UNSOUND}; "
                     "embed this block again before building the index"
                 )
-            yield piece_NE
+            yield piece_NE.astype(dtype, copy=False)
     if total == 0:
         raise IndexBuildError("the shards hold 0 rows, wanted at least 1; is the corpus empty?")
     if rows is not None and total != rows:
@@ -105,18 +105,31 @@ def shape_of(shards: Iterable[np.ndarray]) -> tuple[int, list[int]]:
 
 
 def check_query(query_BE: Any, dim: int, k: int) -> np.ndarray:
-    """The queries as float32 [B, E]. Raises QueryError: a wrong shape or width, k < 1, a NaN or infinity."""
+    """The queries as float32 [B, E]. Raises QueryError: a wrong width, k < 1, a NaN, infinity or length over 9e18."""
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
         raise QueryError(f"k is {k!r}, wanted a whole number of at least 1")
     query_BE = np.asarray(query_BE)
     if query_BE.ndim != 2 or query_BE.shape[1] != dim:
         raise QueryError(f"queries have shape {query_BE.shape}, wanted [batch, {dim}]: the index holds width {dim}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        query_BE = np.ascontiguousarray(query_BE, dtype=np.float32)
-    finite_B = np.isfinite(query_BE).all(axis=1)
-    if not finite_B.all():
-        raise QueryError(f"query row {int(np.argmin(finite_B))} holds a NaN or an infinity")
+    query_BE = np.ascontiguousarray(_as_float32(query_BE))
+    sound_B = _sound(query_BE)
+    if not sound_B.all():
+        raise QueryError(f"query row {int(np.argmin(sound_B))} {UNSOUND}")
     return query_BE
+
+
+def _as_float32(array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array(array, dtype=np.float32)
+
+
+def _sound(vector_NE: np.ndarray) -> np.ndarray:
+    """Whether (2 |v|)**2 is finite in float32: then no inner product overflows, nor the distance of two vectors.
+
+    ScaNN ends the whole process over an infinite distance; with a NaN it goes on and finds nothing.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite(4 * np.einsum("ne,ne->n", vector_NE, vector_NE))
 
 
 def write_facts(folder: Any, facts: dict[str, Any]) -> None:

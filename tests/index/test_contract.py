@@ -134,6 +134,9 @@ def test_search_refuses_bad_queries(searcher):
     bad_BE[3, 0] = np.nan
     with pytest.raises(QueryError, match="query row 3"):
         searcher.search(bad_BE, 8)
+    bad_BE[3, 0] = 1e19
+    with pytest.raises(QueryError, match="query row 3 .*longer"):
+        searcher.search(bad_BE, 8)
     for query in (QUERY_BE[:, 1:], QUERY_BE[0]):
         with pytest.raises(QueryError, match=r"wanted \[batch, 24\]"):
             searcher.search(query, 8)
@@ -165,6 +168,16 @@ def test_all_inner_products_negative(name, kind):
     hits = kind.index.build([vector_NE]).search(query_BE, 8)
     assert_sound(hits, query_BE, vector_NE, 8, TOLERANCE.get(name, 1e-3))
     assert hits.valid_BK.all() and (hits.score_BK < 0).all()
+
+
+def test_the_longest_vectors_do_not_overflow_and_longer_ones_are_refused(name, kind):
+    sign_NE = np.sign(np.random.default_rng(0).normal(size=(64, DIM))).astype(np.float32)
+    long_NE = sign_NE * np.float32(9e18 / DIM**0.5)
+    hits = kind.index.build([long_NE]).search(long_NE, 8)
+    assert_sound(hits, long_NE, long_NE, 8, TOLERANCE.get(name, 1e-3))
+    assert np.isfinite(hits.score_BK[hits.valid_BK]).all() and hits.valid_BK.any()
+    with pytest.raises(IndexBuildError, match="row 0 .*longer than 9e18"):
+        kind.index.build([long_NE * 2])
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

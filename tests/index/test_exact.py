@@ -45,13 +45,13 @@ def test_equals_brute_force_with_ties(seed, rows, dim, batch, k, chunk, devices)
 def test_copies_of_one_row_tie_wherever_they_lie(batch, dim):
     rng = np.random.default_rng(0)
     vector_NE = rng.normal(size=(3000, dim)).astype(np.float32)
-    copies = np.sort(rng.choice(3000, 20, replace=False))
+    copies = np.sort(rng.choice(3000, 1500, replace=False))
     vector_NE[copies] = vector_NE[copies[0]]
     query_BE = vector_NE[copies[:batch]]
-    for chunk in (1, 384, 65536):
+    for chunk in (13, 384, 65536):
         for mesh in (None, jax.make_mesh((8,), ("data",))):
             hits = Exact(chunk=chunk).build([vector_NE], mesh).search(query_BE, 20)
-            np.testing.assert_array_equal(hits.id_BK, np.tile(copies, (batch, 1)))
+            np.testing.assert_array_equal(hits.id_BK, np.tile(copies[:20], (batch, 1)))
 
 
 @pytest.mark.parametrize("axes", [{"data": 8}, {"data": 2, "model": 4}, {"model": 2, "data": 4}])
@@ -110,13 +110,6 @@ def test_bfloat16_shards_are_read():
         Exact().build([vector_NE]).search(np.ones((2, 8)), 4),
         Exact().build([vector_NE.astype(np.float32)]).search(np.ones((2, 8)), 4),
     )
-
-
-def test_overflow_is_never_nan():
-    vector_NE = np.array([[3e38, 3e38], [3e38, -3e38], [1, 0], [-3e38, -3e38]], np.float32)
-    hits = Exact().build([vector_NE]).search(np.array([[3e38, 3e38]]), 4)
-    assert not np.isnan(hits.score_BK).any()
-    assert hits.id_BK[0, 0] == 0 and hits.valid_BK[0, :2].all()
 
 
 def test_hits_may_be_changed_by_whoever_asked():

@@ -1,0 +1,37 @@
+"""Every preset is a value that survives JSON, and unknown fields are refused."""
+
+import json
+
+import pytest
+from cattrs import ClassValidationError
+
+from experiments.config import Preset, Refresh, Stage, from_json, to_json
+from experiments.presets import PRESETS, card
+from index_refresh.schedule import ScheduleError
+from realm.objectives.realm import Realm
+from realm.text.masks import RandomSpan, RandomToken, SalientSpan
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_go_to_json_and_back(name):
+    preset = PRESETS[name]()
+    assert from_json(json.loads(json.dumps(to_json(preset))), Preset) == preset
+    assert len(card(name)) > 20
+
+
+@pytest.mark.parametrize("masking", [SalientSpan(supported=True), RandomSpan(max_tokens=3), RandomToken(rate=0.2)])
+def test_unions_keep_their_type(masking):
+    stage = Stage(Realm(masking=masking))
+    assert from_json(json.loads(json.dumps(to_json(stage))), Stage).objective.masking == masking
+
+
+def test_an_unknown_field_is_refused():
+    record = to_json(PRESETS["tiny"]())
+    record["realm"]["training"]["step"] = 3
+    with pytest.raises(ClassValidationError):
+        from_json(record, Preset)
+
+
+def test_a_bad_schedule_is_refused_when_the_config_is_made():
+    with pytest.raises(ScheduleError):
+        Refresh(schedule="sometimes")
