@@ -12,6 +12,10 @@ RUN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 
+# On a CPU a training step allocates and frees hundreds of megabytes; huge pages save most of the time in page faults
+# (measured: a masked-LM step of 0.61 s became 0.26 s). It must be set before Python starts.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+
 .PHONY: pretrain test lint clean
 
 pretrain: $(RUN)

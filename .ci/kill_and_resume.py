@@ -1,8 +1,8 @@
 """A killed and resumed main job ends with the numbers of an uninterrupted one.
 
-Runs `realm pretrain tiny` to its end; runs it again, kills it (SIGKILL, children included) as soon as its first
-checkpoint is complete, resumes it; and compares the two summary.json, all but the fields that say how long it took.
-Standard library only.
+Runs `realm pretrain tiny` to its end; runs it again, kills it (SIGKILL, children included) as soon as the first
+checkpoint of the realm stage is complete, resumes it; and compares the two summary.json, all but the fields that say
+how long it took. Standard library only.
 """
 
 import argparse
@@ -25,8 +25,8 @@ def pretrain(realm: str, out: Path, *more: str) -> list[str]:
 
 
 def checkpoint(out: Path) -> Path | None:
-    """A complete checkpoint: a folder named by its step. One being written has a longer name."""
-    return next((path for path in sorted(out.glob("*/checkpoints/*")) if path.name.isdigit()), None)
+    """A complete checkpoint of the realm stage: a folder named by its step. One being written has a longer name."""
+    return next((path for path in sorted(out.glob("realm/checkpoints/*")) if path.name.isdigit()), None)
 
 
 def kill_after_first_checkpoint(command: list[str], out: Path) -> Path:
@@ -36,11 +36,9 @@ def kill_after_first_checkpoint(command: list[str], out: Path) -> Path:
     try:
         while (found := checkpoint(out)) is None:
             if job.poll() is not None:
-                sys.exit(
-                    f"the job ended with status {job.returncode} before its first checkpoint in {out}/*/checkpoints/"
-                )
+                sys.exit(f"the job ended with status {job.returncode} before a checkpoint in {out}/realm/checkpoints/")
             if time.monotonic() - started > PATIENCE_S:
-                sys.exit(f"no checkpoint in {out}/*/checkpoints/ after {PATIENCE_S} seconds")
+                sys.exit(f"no checkpoint in {out}/realm/checkpoints/ after {PATIENCE_S} seconds")
             time.sleep(0.02)
     finally:
         ended = job.poll()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ realm: retrieval-augmented language-model pretraining
   realm evaluate RUN                             recall@k next to BM25, masked-word loss with and without retrieval
   realm report RUN                               masked sentences, retrieved blocks with p(z|x) and utility
 
+PRESET is a name or a preset.json file: change index, masking or stages there (every run writes its own).
 RUN is the folder of a main job (runs/sample) or of one of its stages (runs/sample/realm).
 Every verb takes --help; every preset field can be changed: realm pretrain sample --realm.training.steps 200
 """
@@ -42,13 +43,14 @@ class Pretrain:
     """Runs a preset."""
 
     out: Path | None = None
-    """Folder of the main job; runs/PRESET by default."""
+    """Folder of the main job; runs/PRESET by default (of a preset file: runs/ and its name without .json)."""
     resume: bool = False
     """Go on with what a killed or stopped job left."""
     overwrite: bool = False
     """Delete what is there and start again."""
     json: Path | None = None
-    """Also write the table of recall to this file (its keys: experiments/measure.py)."""
+    """Also write the table of recall to this file: `title` and `rows`, each with its `name`, its `setting` (data set,
+    corpus, index, ...) and `values`, column -> `value` (a fraction), `text` (as printed), `hits`, `questions`."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ class Evaluate:
     questions: str | None = None
     """JSONL(.gz) of id, question, answers, doc; the preset's own questions by default."""
     max_questions: int | None = None
-    """A seeded sample of this many questions."""
+    """A seeded sample of this many questions; by default what the preset says for its own, all of other files."""
     json: Path | None = None
-    """Also write every number to this file: `recall` (a table), `masked_words`."""
+    """Also write every number to this file: `recall` (a table: `title`, `rows`), `masked_words` (null, with a
+    `masked_words_reason`, where nothing is held out)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,10 @@ def main(argv: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"realm: {error}", file=sys.stderr)
         return 2
-    except (ValueError, RuntimeError, FileNotFoundError, TypeError) as error:
+    except BrokenPipeError:  # the reader of the output (head, less) has gone: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, RuntimeError, OSError, TypeError) as error:
         if not _is_ours(error):
             raise
         print(f"realm: {error}", file=sys.stderr)
@@ -94,17 +100,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the error is one of the named ones of this project, whose message is the whole story."""
-    return type(error).__module__.split(".")[0] in ("realm", "index_refresh", "experiments")
+    """Whether the message is the whole story: the named errors of this project, and what the file system says."""
+    return isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
+        "realm",
+        "index_refresh",
+        "experiments",
+    )
 
 
 def _verb(arguments: list[str]) -> int:
-    verbs: dict[str, Callable[[list[str]], int]] = {
-        "data": data,
-        "pretrain": pretrain,
-        "evaluate": evaluate,
-        "report": report,
-    }
+    verbs = {"data": data, "pretrain": pretrain, "evaluate": evaluate, "report": report}
     if arguments[0] not in verbs:
         raise UsageError(f"no verb {arguments[0]!r}: wanted one of {', '.join(verbs)} (realm --help)")
     return verbs[arguments[0]](arguments[1:])
@@ -124,6 +129,7 @@ def data(arguments: list[str]) -> int:
     if rest and not rest[0].startswith("-"):
         rest = ["--documents", *rest]
     given = _parse(DataBuild, rest, "realm data build DOCUMENTS", corpus=(corpus, None))
+    _make_room(given.json)
     table = build_corpus(given.corpus, given.out)
     show_manifest(table)
     _write_json(given.json, table.manifest)
@@ -145,26 +151,42 @@ def pretrain(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: realm pretrain PRESET [--out DIR] [--resume | --overwrite] [--FIELD VALUE ...]\n")
         print("\n".join(f"  {name:8s} {card(name)}" for name in PRESETS))
-        print("\nrealm pretrain PRESET --help shows every field of a preset.")
+        print("\nor a preset.json file, as every run writes one: change index, masking or stages there.")
+        print("realm pretrain PRESET --help shows every field of a preset.")
         return 0 if arguments else 2
-    name = arguments[0]
-    if name not in PRESETS:
-        raise UsageError(f"no preset {name!r}: wanted one of {', '.join(PRESETS)} (realm pretrain --list)")
-
+    name, preset, about = chosen_preset(arguments[0])
     kind = Annotated[Preset, tyro.conf.arg(name="")]
-    given = _parse(
-        Pretrain, arguments[1:], f"realm pretrain {name}", PRESETS[name].__doc__, preset=(kind, PRESETS[name]())
-    )
+    given = _parse(Pretrain, arguments[1:], f"realm pretrain {arguments[0]}", about, preset=(kind, preset))
     if given.resume and given.overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     existing = "resume" if given.resume else "overwrite" if given.overwrite else "refuse"
+    _at_least_one("max-questions", given.preset.max_questions)
+    _make_room(given.json)
     run(given.preset, given.out or Path("runs") / name, existing, given.json)
     return 0
+
+
+def chosen_preset(given: str) -> tuple[str, Any, str]:
+    """(name of its run, Preset, description) of a preset's name or of a preset.json file.
+
+    Raises UsageError for another word, PresetError for a file that holds no preset.
+    """
+    from experiments.locate import read_preset
+    from experiments.presets import PRESETS
+
+    if given in PRESETS:
+        return given, PRESETS[given](), PRESETS[given].__doc__
+    if given.endswith(".json"):
+        return Path(given).stem, read_preset(Path(given)), f"The preset that {given} holds."
+    names = ", ".join(PRESETS)
+    raise UsageError(f"no preset {given!r}: wanted one of {names}, or a preset.json file (realm pretrain --list)")
 
 
 def evaluate(arguments: list[str]) -> int:
     """realm evaluate RUN"""
     run, given = _run_and(Evaluate, arguments, "evaluate")
+    _at_least_one("max-questions", given.max_questions)
+    _make_room(given.json)
     from experiments.show import evaluate_run
 
     _write_json(given.json, evaluate_run(run, given.questions, given.max_questions))
@@ -174,6 +196,8 @@ def evaluate(arguments: list[str]) -> int:
 def report(arguments: list[str]) -> int:
     """realm report RUN"""
     run, given = _run_and(Report, arguments, "report")
+    _at_least_one("examples", given.examples)
+    _make_room(given.json)
     from experiments.show import report_run
 
     _write_json(given.json, report_run(run, given.examples, given.seed))
@@ -202,9 +226,21 @@ def _run_and(kind: type, arguments: list[str], verb: str):
     return Path(arguments[0]), tyro.cli(kind, args=arguments[1:], prog=f"realm {verb} RUN")
 
 
-def _write_json(path: Path | None, value) -> None:
+def _at_least_one(name: str, number: int | None) -> None:
+    if number is not None and number < 1:
+        raise UsageError(f"found --{name} {number}, wanted at least 1")
+
+
+def _make_room(path: Path | None) -> None:
+    """Makes the folder of a file that is written at the end: better to fail now than after the work."""
+    if path is not None and path.is_dir():
+        raise UsageError(f"{path} is a folder: wanted a file for --json")
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _write_json(path: Path | None, value) -> None:
+    if path is not None:
         path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

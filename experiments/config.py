@@ -63,17 +63,26 @@ class Stage:
 class Preset:
     """A main job: corpus, the stages mlm -> ict -> realm, and the questions that measure the retriever.
 
-    documents, spans and questions may be `sample:NAME`, a file shipped with the package. continue_ict: also train ICT
-    on for as many seconds as the realm stage took, the control that tells REALM's gain from mere training time.
+    corpus.documents, corpus.spans and questions may be `sample:NAME`, a file shipped with the package. continue_ict is
+    the control that tells REALM's gain from mere training time.
     """
 
     corpus: CorpusConfig
+    """Documents, spans and how they are cut."""
+    built_corpus: str | None = None
+    """A folder made by `realm data build`, used instead of building `corpus`."""
     questions: str | None = None
+    """JSONL(.gz) that measures the retriever; None for no recall table."""
     mlm: Stage | None = None
+    """Warm start of the joint encoder; None (in a preset.json: null) leaves the stage out."""
     ict: Stage | None = None
+    """Warm start of the retriever."""
     realm: Stage | None = None
+    """Joint pretraining."""
     continue_ict: bool = True
+    """Also train ICT on for the seconds that realm took, as a control."""
     max_questions: int | None = None
+    """A seeded sample of so many questions; None for all."""
 
     def stages(self) -> dict[str, Stage]:
         """The stages there are, in the order they run."""

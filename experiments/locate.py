@@ -1,9 +1,12 @@
-"""Where things lie: files of the embedded sample, and the run folders a command is pointed at."""
+"""Where things lie: files of the embedded sample, preset files, and the run folders a command is pointed at."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import cattrs
 
 from experiments.config import Preset, Stage, from_json
 from realm.text.sample import sample_path
@@ -11,9 +14,18 @@ from realm.text.table import BlockTable
 from realm.training.run_folder import RunFolderError, read_json
 
 
+class PresetError(ValueError):
+    """A preset.json or config.json that is none, or not one of this version; the message names every wrong field."""
+
+
 def resolve(path: str | None) -> str | None:
     """`sample:NAME` is a file of the embedded sample; anything else is a path."""
     return str(sample_path(path.removeprefix("sample:"))) if path and path.startswith("sample:") else path
+
+
+def read_preset(path: Path) -> Preset:
+    """The preset of a preset.json, as an earlier run wrote it or as someone edited it. Raises PresetError."""
+    return _structured(_read(path), Preset, path)
 
 
 class Run(NamedTuple):
@@ -26,21 +38,61 @@ class Run(NamedTuple):
     table: BlockTable
 
 
-def open_run(path: Path, wanted: str | None = None) -> Run:
-    """The run at `path`: a stage folder, or the folder of a main job, of which the last finished stage is taken.
+def open_run(path: Path) -> Run:
+    """The run at `path`: a stage folder, or the folder of a main job, of which the last stage with a checkpoint is
+    taken.
 
-    Raises RunFolderError naming what was looked for.
+    Raises RunFolderError naming what was looked for, PresetError for configs that cannot be read.
     """
     path = Path(path)
     if (path / "preset.json").exists():
-        preset = from_json(read_json(path / "preset.json"), Preset)
-        names = [wanted] if wanted else [n for n in ("realm", "ict", "mlm") if (path / n / "config.json").exists()]
+        names = [name for name in ("realm", "ict", "mlm") if has_checkpoint(path / name)]
         if not names:
-            raise RunFolderError(f"{path} has no stage yet: run `realm pretrain` first")
+            raise RunFolderError(f"{path} has no stage with a checkpoint yet: go on with `realm pretrain ... --resume`")
         path = path / names[0]
     if not (path / "config.json").exists():
         raise RunFolderError(f"{path} is no run folder: wanted config.json (a stage) or preset.json (a main job) in it")
-    record = read_json(path / "config.json")["config"]
-    record.pop("corpus")
-    preset = from_json(read_json(path.parent / "preset.json"), Preset)
-    return Run(path, path.name, from_json(record, Stage), preset, BlockTable.open(path.parent / "corpus"))
+    if not has_checkpoint(path):
+        raise RunFolderError(f"{path} has no checkpoint yet: go on with `realm pretrain ... --resume`")
+    file = path / "config.json"
+    record = _read(file)
+    config = record.get("config") if isinstance(record, dict) else None
+    if not isinstance(config, dict):
+        raise PresetError(f"{file}: wanted an object with the stage's `config`, as `realm pretrain` writes it")
+    config.pop("corpus", None)
+    stage = _structured(config, Stage, file)
+    preset = read_preset(path.parent / "preset.json")
+    return Run(path, path.name, stage, preset, BlockTable.open(path.parent / "corpus"))
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a stage's folder holds a whole checkpoint: an unfinished one has no plain number for a name."""
+    return any(p.name.isdecimal() for p in (folder / "checkpoints").glob("*"))
+
+
+def _read(path: Path) -> Any:
+    try:
+        record = read_json(path)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise PresetError(f"{path} is no JSON: {error}") from error
+    if record is None:
+        raise PresetError(f"{path}: no such file, wanted a preset.json as `realm pretrain` writes into its --out")
+    return record
+
+
+def _structured(record: Any, kind: type, path: Path) -> Any:
+    if not isinstance(record, dict):
+        raise PresetError(f"{path}: found {type(record).__name__}, wanted an object with the fields of {kind.__name__}")
+    try:
+        return from_json(record, kind)
+    except Exception as error:  # cattrs groups whatever its parts raised
+        raise PresetError(f"{path}: " + "; ".join(cattrs.transform_error(error, format_exception=_told))) from error
+
+
+def _told(error: BaseException, wanted: type | None) -> str:
+    """One wrong field in words. Our own errors say it themselves; a union's KeyError holds the tag it did not know."""
+    if type(error).__module__.split(".")[0] in ("realm", "index_refresh", "experiments"):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"missing field or unknown type {error.args[0]!r}"
+    return cattrs.v.format_exception(error, wanted)

@@ -16,7 +16,7 @@ from index_refresh.embed import Embedder
 from index_refresh.recipe import Recipe
 from realm.evaluation.answers import BlockAnswers
 from realm.evaluation.bm25 import Bm25
-from realm.evaluation.masked_words import masked_word_loss
+from realm.evaluation.masked_words import NothingHeldOut, masked_word_loss, require_heldout
 from realm.evaluation.recall import answer_recall_at, gold_rows, recall_at
 from realm.evaluation.table import Rate, ResultTable, Setting
 from realm.index.exact import Exact
@@ -34,7 +34,12 @@ KS = (1, 5, 20, 100)
 
 
 def chosen_questions(path: str, table: BlockTable, limit: int | None, seed: int = 0) -> list[Question]:
-    """The questions that the corpus can answer (their document is in it, or unknown); a seeded sample of `limit`."""
+    """The questions that the corpus can answer (their document is in it, or unknown); a seeded sample of `limit`.
+
+    Raises QuestionsError where there is none, or `limit` is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise QuestionsError(f"found a limit of {limit} questions, wanted at least 1, or None for all")
     known = [q for q in read_questions(resolve(path)) if q.document is None or _has_document(table, q.document)]
     if not known:
         raise QuestionsError(f"{path}: no question's document is in the corpus {table.path}")
@@ -70,6 +75,12 @@ def embed_questions(objective: Objective, params: Params, table: BlockTable, que
     return vectors
 
 
+def search_all(searcher: Searcher, q_QE: np.ndarray, k: int, size: int = 1024) -> Hits:
+    """The hits of every question, searched `size` at a time: memory does not grow with the question set."""
+    parts = [searcher.search(q_QE[at : at + size], k) for at in range(0, len(q_QE), size)]
+    return Hits(*(np.concatenate([np.asarray(array) for array in arrays]) for arrays in zip(*parts, strict=True)))
+
+
 class QuestionSet:
     """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows."""
 
@@ -91,10 +102,10 @@ class QuestionSet:
             **age,
         )
 
-    def row(self, hits: Hits, ks: tuple[int, ...] = KS) -> dict[str, Rate]:
-        gold = recall_at(hits.id_BK, hits.valid_BK, self.gold, ks)
-        answer = answer_recall_at(hits.id_BK, hits.valid_BK, self.blocks, self.answers, ks)
-        return {f"gold@{k}": gold[k] for k in ks} | {f"answer@{k}": answer[k] for k in ks}
+    def row(self, hits: Hits) -> dict[str, Rate]:
+        gold = recall_at(hits.id_BK, hits.valid_BK, self.gold, KS)
+        answer = answer_recall_at(hits.id_BK, hits.valid_BK, self.blocks, self.answers, KS)
+        return {f"gold@{k}": gold[k] for k in KS} | {f"answer@{k}": answer[k] for k in KS}
 
 
 def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.ndarray]:
@@ -126,6 +137,7 @@ class Measurement:
 
     def summary(self) -> dict[str, Any]:
         """`recall`: stage -> "1", "5", "20" -> fraction; `utility`; `generations`; `masked_words`; see the README."""
+        # masked_words is null, with a masked_words_reason, where nothing is held out
         summary: dict[str, Any] = {"corpus": {"rows": self.table.rows, "fingerprint": self.table.fingerprint}}
         if self.preset.questions:
             summary["recall"] = self._recall()
@@ -136,7 +148,8 @@ class Measurement:
                 {"step": r["step"], "null_probability": r["null_probability"]} for r in records
             ]
             summary["generations"] = generations(self.finished["realm"], self.preset.realm.training.steps)
-            summary["masked_words"] = self._masked_words()
+            params, _ = restore_params(self.finished["realm"] / "checkpoints")
+            summary |= masked_words(self.preset.realm, params, self.table)
         summary["stages"] = {name: read_json(folder / "done.json") for name, folder in self.finished.items()}
         return summary
 
@@ -155,17 +168,12 @@ class Measurement:
         for name, stage, params in self._towers():
             searcher = exact_searcher(stage, params, self.table)
             q_QE = embed_questions(stage.objective, params, self.table, asked.questions)
-            results[name] = asked.row(searcher.search(q_QE, max(KS)))
+            results[name] = asked.row(search_all(searcher, q_QE, max(KS)))
             self.recall.add(name, asked.setting("exact, embedded afresh"), results[name])
         hits = Bm25(self.table).search([q.question for q in asked.questions], max(KS))
         results["bm25"] = asked.row(hits)
         self.recall.add("bm25", asked.setting("bm25"), results["bm25"])
         return {name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in results.items()}
-
-    def _masked_words(self) -> dict[str, Any]:
-        stage = self.preset.realm
-        params, _ = restore_params(self.finished["realm"] / "checkpoints")
-        return heldout_loss(stage, params, self.table)
 
     def show(self, summary: dict[str, Any]) -> None:
         console = wide_console()
@@ -178,11 +186,7 @@ class Measurement:
                     f"generation {g['number']}: vectors of step {g['step']}, adopted at step {g['adopted_at']}, "
                     f"{g['age_when_replaced']} steps old when replaced"
                 )
-            words = summary["masked_words"]
-            console.print(
-                f"held-out masked words: {words['loss']:.3f} nats with retrieval, {words['loss_null']:.3f} without "
-                f"({words['masked']:.0f} wordpieces)"
-            )
+            console.print(masked_words_line(summary), markup=False)
         console.print(f"{summary['minutes']} minutes, {self.out / 'summary.json'}")
 
 
@@ -193,13 +197,33 @@ def wide_console() -> Console:
 
 
 def heldout_loss(stage: Stage, params: Params, table: BlockTable, limit: int = 512) -> dict[str, Any]:
-    """Masked-word loss on held-out sentences with and without retrieval, over freshly embedded blocks."""
+    """Masked-word loss on held-out sentences with and without retrieval, blocks embedded afresh, or NothingHeldOut."""
     objective = stage.objective
+    units = objective.units(table, heldout=True)
+    require_heldout(units)  # before the whole corpus is embedded for nothing
     searcher = exact_searcher(stage, params, table)
     retrieval = Retrieval(table, candidates=objective.candidates, block_lengths=objective.block_lengths)
-    units = objective.units(table, heldout=True)
     return masked_word_loss(
         objective, params, units, collate=collate, retrieval=retrieval, searcher=searcher, limit=limit
+    )
+
+
+def masked_words(stage: Stage, params: Params, table: BlockTable) -> dict[str, Any]:
+    """{"masked_words": `heldout_loss`}, or null with a "masked_words_reason" where nothing is held out."""
+    try:
+        return {"masked_words": heldout_loss(stage, params, table)}
+    except NothingHeldOut as error:
+        return {"masked_words": None, "masked_words_reason": str(error)}
+
+
+def masked_words_line(found: dict[str, Any]) -> str:
+    """What `masked_words` found, in one line."""
+    words = found["masked_words"]
+    if words is None:
+        return f"held-out masked words: not measured, {found['masked_words_reason']}"
+    return (
+        f"held-out masked words: {words['loss']:.3f} nats with retrieval, {words['loss_null']:.3f} without (utility "
+        f"{words['utility']:.3f}, null probability {words['null_probability']:.3f}, {words['masked']:.0f} wordpieces)"
     )
 
 
@@ -222,6 +246,3 @@ def curve(title: str, points: list[dict[str, float]], name: str, width: int = 12
     """A curve in words: at most `width` points, evenly taken, first and last among them."""
     at = np.unique(np.linspace(0, len(points) - 1, width).round().astype(int)) if points else []
     return f"{title}: " + "  ".join(f"{points[i]['step']}: {points[i][name]:.3f}" for i in at)
-
-
-__all__ = ["KS", "Measurement", "QuestionSet", "exact_searcher", "generations", "heldout_loss"]

@@ -7,9 +7,13 @@ believe the result: recall of every stage and of two baselines, the utility curv
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import shutil
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import jax
 from experiments.config import Preset, Stage, to_json
 from experiments.locate import resolve
 from experiments.measure import Measurement
+from experiments.preflight import PreflightError, preflight
 from index_refresh.recipe import Recipe
 from index_refresh.schedule import parse_schedule
 from realm.protocols import Params
@@ -26,7 +31,18 @@ from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
 from realm.training.loop import train
 from realm.training.metrics import ProgressLine, read_metrics
-from realm.training.run_folder import Existing, RunFolder, RunFolderError, read_json, write_json
+from realm.training.run_folder import (
+    FREE,
+    Existing,
+    RunFolder,
+    RunFolderError,
+    differences,
+    read_json,
+    remove_folder,
+    write_json,
+)
+
+OWN = (".lock", "corpus")
 
 
 class Stopped(SystemExit):
@@ -34,44 +50,90 @@ class Stopped(SystemExit):
 
 
 def pretrain(preset: Preset, out: Path, existing: Existing, table_json: Path | None = None) -> dict[str, Any]:
-    """Runs what is left of `preset` in `out` and returns the summary, which is also `out/summary.json`."""
+    """Runs what is left of `preset` in `out` and returns the summary, which is also `out/summary.json`.
+
+    Raises RunFolderError for a folder that is somebody else's, in use, or of another preset, and PreflightError,
+    before anything is trained, for what would fail later.
+    """
     began = time.monotonic()
     out = Path(out)
-    if existing == "refuse" and (out / "preset.json").exists():
-        raise RunFolderError(f"{out} exists: add --resume to go on with it or --overwrite to delete it")
-    known = read_json(out / "preset.json")
-    if existing == "resume" and known is not None and known != to_json(preset):
-        raise RunFolderError(
-            f"{out}/preset.json differs from this command: resume with the same fields, or another --out"
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "preset.json", to_json(preset))
-    table = open_corpus(preset, out)
-    print(corpus_line(table), file=sys.stderr)
-    finished: dict[str, Path] = {}
-    for name, stage in preset.stages().items():
-        finished[name] = run_stage(name, stage, table, out, finished, existing)
-    if preset.continue_ict and {"ict", "realm"} <= finished.keys():
-        finished["ict_continued"] = run_stage(
-            "ict_continued", continued(preset.ict, finished), table, out, finished, existing
-        )
-    measurement = Measurement(preset, table, out, finished)
-    summary = measurement.summary()
-    earlier = (read_json(out / "summary.json") or {}).get("minutes") if existing == "resume" else None
-    summary["minutes"] = round(max((time.monotonic() - began) / 60, earlier or 0.0), 2)
-    write_json(out / "summary.json", summary)
+    claim(preset, out, existing)
+    with locked(out):
+        table = open_corpus(preset, out)
+        print(corpus_line(table), file=sys.stderr)
+        preflight(preset, table)
+        write_json(out / "preset.json", to_json(preset))
+        finished: dict[str, Path] = {}
+        trained_here = 0.0
+        jobs = dict(preset.stages())
+        if preset.continue_ict and {"ict", "realm"} <= jobs.keys():
+            jobs["ict_continued"] = None
+        for name, stage in jobs.items():
+            started = time.monotonic()
+            stage = continued(preset.ict, finished) if stage is None else stage
+            finished[name] = run_stage(name, stage, table, out, finished, existing)
+            trained_here += time.monotonic() - started
+        measurement = Measurement(preset, table, out, finished)
+        summary = measurement.summary()
+        # Stages count with the seconds of all processes that trained them, so a killed and resumed job adds up.
+        here = time.monotonic() - began
+        trained = sum(read_json(folder / "done.json")["seconds"] for folder in finished.values())
+        summary["minutes"] = round(max(here, here - trained_here + trained) / 60, 2)
+        write_json(out / "summary.json", summary)
     measurement.show(summary)
     if table_json is not None:
         measurement.recall.write(table_json)
     return summary
 
 
+def claim(preset: Preset, out: Path, existing: Existing) -> None:
+    """Makes `out` the folder of this job, or says why it cannot be."""
+    known = read_json(out / "preset.json")
+    if known is None:
+        if out.is_dir() and any(p.name not in OWN and not p.name.startswith("corpus.partial") for p in out.iterdir()):
+            raise RunFolderError(f"{out} has files but no preset.json: not a main job, so it is left alone")
+        if existing == "resume":
+            print(f"{out}: nothing to resume yet, starting", file=sys.stderr)
+    elif existing == "refuse":
+        raise RunFolderError(f"{out} exists: add --resume to go on with it or --overwrite to delete it")
+    elif existing == "overwrite":
+        remove_folder(out)
+    else:
+        free = (*FREE, "questions", "max_questions", "continue_ict")
+        changed = sorted(d for d in differences(known, to_json(preset)) if d.rpartition(".")[2] not in free)
+        if changed:
+            raise RunFolderError(
+                f"{out}/preset.json differs from this command in {', '.join(changed)}: a resumed job keeps its fields. "
+                "Use the old values, another --out, or --overwrite"
+            )
+    out.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Holds the folder for this process; the lock goes with the process, however it ends."""
+    with (out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{out} is in use: another process is training there") from None
+        yield
+
+
 def open_corpus(preset: Preset, out: Path) -> BlockTable:
-    """The corpus of the run, built on first use."""
+    """The corpus of the job: built in `out/corpus` on first use, or a link there to the built one it names."""
+    folder = out / "corpus"
+    if preset.built_corpus is not None:
+        built = BlockTable.open(preset.built_corpus)
+        if not folder.exists():
+            folder.symlink_to(built.path.resolve(), target_is_directory=True)
+        return BlockTable.open(folder)
+    for left in out.glob("corpus.partial*"):  # of a build that was killed
+        shutil.rmtree(left)
     config = dataclasses.replace(
         preset.corpus, documents=resolve(preset.corpus.documents), spans=resolve(preset.corpus.spans)
     )
-    return build_corpus(config, out / "corpus")
+    return build_corpus(config, folder)
 
 
 def corpus_line(table: BlockTable) -> str:
@@ -85,9 +147,9 @@ def run_stage(
     """Trains one stage to its end, or leaves a finished one as it is. Returns its run folder."""
     folder = out / name
     run = RunFolder(folder, existing if folder.exists() else "refuse")
+    run.write_config(to_json(stage) | {"corpus": table.fingerprint})
     if run.done:
         return folder
-    run.write_config(to_json(stage) | {"corpus": table.fingerprint})
     progress = ProgressLine(f"{name:13s}")
     refresher = None
     try:
@@ -106,9 +168,10 @@ def run_stage(
         if refresher is not None:
             refresher.close()
         progress.close()
+    if outcome.step == stage.training.steps:
+        run.finish({"step": outcome.step, "seconds": read_metrics(folder / "metrics.jsonl")[-1]["seconds"]})
     if outcome.stopped:
         raise Stopped(0)
-    run.finish({"step": outcome.step, "seconds": read_metrics(folder / "metrics.jsonl")[-1]["seconds"]})
     return folder
 
 
@@ -129,7 +192,7 @@ def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
     params = stage.objective.init(jax.random.key(stage.training.seed))
     for part, source in stage.warm_start.items():
         if source not in finished:
-            raise ValueError(f"warm_start takes {part!r} from stage {source!r}, which is not among {sorted(finished)}")
+            raise PreflightError(f"warm_start takes {part!r} from stage {source!r}, found only {sorted(finished)}")
         params[part] = restore_params(finished[source] / "checkpoints")[0][part]
     return params
 

@@ -12,7 +12,17 @@ from rich.console import Console
 from rich.text import Text
 
 from experiments.locate import Run, open_run
-from experiments.measure import KS, QuestionSet, embed_questions, embedded, exact_searcher, heldout_loss, wide_console
+from experiments.measure import (
+    KS,
+    QuestionSet,
+    embed_questions,
+    embedded,
+    exact_searcher,
+    masked_words,
+    masked_words_line,
+    search_all,
+    wide_console,
+)
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.table import ResultTable
 from realm.index.exact import Exact
@@ -44,21 +54,22 @@ def show_manifest(table: BlockTable) -> None:
 
 
 def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[str, Any]:
-    """Recall of the run's retriever and of BM25 in one table, index recall against exact, masked-word loss."""
+    """Recall of the run's retriever and of BM25 in one table, index recall against exact, masked-word loss.
+
+    limit: a sample of so many questions; None takes the preset's own limit for the preset's own questions, else all.
+    Raises NothingToShow where the stage has none of these.
+    """
     run = open_run(path)
     console, found = wide_console(), {}
     params, step = restore_params(run.folder / "checkpoints")
     questions = questions or run.preset.questions
+    if limit is None and questions == run.preset.questions:
+        limit = run.preset.max_questions  # the same sample as in the summary, hence the same numbers
     if "retriever" in params and questions:
         found["recall"] = _recall(run, params, step, questions, limit, console)
     if run.stage.objective.candidates:
-        words = heldout_loss(run.stage, params, run.table)
-        found["masked_words"] = words
-        console.print(
-            f"held-out masked words: {words['loss']:.3f} nats with retrieval, {words['loss_null']:.3f} without "
-            f"(utility {words['utility']:.3f}, null probability {words['null_probability']:.3f}, "
-            f"{words['masked']:.0f} wordpieces)"
-        )
+        found |= masked_words(run.stage, params, run.table)
+        console.print(masked_words_line(found), markup=False)
     if not found:
         raise NothingToShow(
             f"{run.folder}: stage {run.name} has no retriever, or no questions were given (--questions)"
@@ -73,11 +84,11 @@ def _recall(run: Run, params: Params, step: int, questions: str, limit: int | No
     vectors = list(embedded(run.stage, params, run.table))
     exact = Exact().build(vectors)
     q_QE = embed_questions(objective, params, run.table, asked.questions)
-    best = exact.search(q_QE, max(KS))
+    best = search_all(exact, q_QE, max(KS))
     table.add(run.name, asked.setting("exact", generation_step=step, index_age=0), asked.row(best))
     ann = refresh.index.build(vectors)
     if ann.kind != "exact":
-        hits = ann.search(q_QE, max(KS))
+        hits = search_all(ann, q_QE, max(KS))
         name = f"{run.name} ({ann.kind}, {recall_at_k(hits, best):.1%} of exact's)"
         table.add(name, asked.setting(ann.kind, generation_step=step, index_age=0), asked.row(hits))
     hits = Bm25(run.table).search([q.question for q in asked.questions], max(KS))
@@ -87,8 +98,13 @@ def _recall(run: Run, params: Params, step: int, questions: str, limit: int | No
 
 
 def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:
-    """Held-out sentences with their masked span underlined, and each candidate with p(z|x), utility and snippet."""
-    run = open_run(path, wanted=None)
+    """Held-out sentences with their masked span underlined, and each candidate with p(z|x), utility and snippet.
+
+    Raises NothingToShow for a stage that retrieves nothing for masked words, and for less than one example.
+    """
+    if examples < 1:
+        raise NothingToShow(f"found {examples} examples, wanted at least 1")
+    run = open_run(path)
     objective = run.stage.objective
     if not isinstance(objective, Realm):
         raise NothingToShow(f"{run.folder}: stage {run.name} retrieves nothing for masked words; give a realm stage")

@@ -18,6 +18,10 @@ from realm.text.table import BlockTable
 NULL = -1
 
 
+class RowsMismatch(ValueError):
+    """An index and a corpus that do not belong together."""
+
+
 class Candidates(NamedTuple):
     """id_BK int32 index rows (column 0 is NULL), valid_BK bool, own_hit_B bool: the search had found the own block."""
 
@@ -49,10 +53,14 @@ def choose_candidates(hits: Hits, own_B: np.ndarray, group_N: np.ndarray, k: int
     return Candidates(id_BK, valid_BK, own_BL.any(axis=1))
 
 
-def search_width(group_N: np.ndarray, k: int) -> int:
-    """How many hits to ask for so that k-1 are left once the own block and all its copies are dropped."""
-    copies = int(np.bincount(group_N).max()) if len(group_N) else 1
-    return k - 1 + copies
+def search_width(own_B: np.ndarray, group_N: np.ndarray, copies_N: np.ndarray, k: int) -> int:
+    """How many hits to ask for so that k-1 are left once each query's own block and all its copies are dropped.
+
+    copies_N: how many rows each group has. Rounded up to a power of two above k-1, so that few widths occur.
+    """
+    real = own_B[own_B >= 0]
+    copies = int(copies_N[group_N[real]].max()) if len(real) else 0
+    return k - 1 + (1 << (copies - 1).bit_length() if copies else 0)
 
 
 def distinct_blocks(candidates: Candidates, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -89,17 +97,19 @@ class Retrieval:
     def __init__(self, table: BlockTable, *, candidates: int, block_lengths: tuple[int, ...], multiple: int = 8):
         self.table, self.k, self.block_lengths = table, candidates, tuple(sorted(block_lengths))
         self.multiple = multiple
-        self.width = search_width(np.asarray(table.duplicate_N), candidates)
+        self.group_N = np.asarray(table.duplicate_N)
+        self.copies_N = np.bincount(self.group_N, minlength=table.rows)
 
     def search(self, searcher: Searcher, query_BE: np.ndarray, own_B: np.ndarray) -> Candidates:
-        """Candidates of each query; raises ValueError when index and corpus have different row counts."""
+        """Candidates of each query; raises RowsMismatch when index and corpus have different row counts."""
         if searcher.rows != self.table.rows:
-            raise ValueError(
+            raise RowsMismatch(
                 f"the index has {searcher.rows} rows but the corpus {self.table.path} has {self.table.rows} blocks; "
                 "they must be built from the same corpus folder"
             )
-        hits = searcher.search(np.asarray(query_BE, np.float32), self.width)
-        return choose_candidates(hits, own_B, self.table.duplicate_N, self.k)
+        width = search_width(own_B, self.group_N, self.copies_N, self.k)
+        hits = searcher.search(np.asarray(query_BE, np.float32), width)
+        return choose_candidates(hits, own_B, self.group_N, self.k)
 
     def pack(self, candidates: Candidates) -> Arrays:
         """The arrays that a loss reads: `block` (each distinct one once), `slot_BK`, `valid_BK`, `own_hit_B`."""

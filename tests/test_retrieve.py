@@ -28,7 +28,9 @@ def test_worst_hit_makes_room_when_the_own_block_was_not_found():
 
 def test_every_byte_identical_copy_of_the_own_block_is_excluded():
     group_N = np.array([0, 1, 0, 3, 0])  # rows 0, 2 and 4 are copies
-    assert search_width(group_N, 3) == 2 + 3
+    assert search_width(np.array([2, -1]), group_N, np.bincount(group_N), 3) == 2 + 4
+    assert search_width(np.array([1, -1]), group_N, np.bincount(group_N), 3) == 2 + 1
+    assert search_width(np.array([-1]), group_N, np.bincount(group_N), 3) == 2
     found = choose_candidates(hits([[4, 2, 0, 1, 3]]), np.array([2]), group_N, 3)
     assert found.id_BK.tolist() == [[NULL, 1, 3]] and found.valid_BK.all()
 
@@ -52,10 +54,10 @@ def test_candidates_hold_their_promises_for_any_hits(seed, k, B):
     N = int(rng.integers(1, 12))
     group_N = np.minimum(np.arange(N), rng.integers(0, N, N))
     group_N = np.array([g if group_N[g] == g else n for n, g in enumerate(group_N)])
-    width = search_width(group_N, k)
+    own_B = rng.integers(-1, N, B)
+    width = search_width(own_B, group_N, np.bincount(group_N, minlength=N), k)
     id_BL = np.stack([np.resize(rng.permutation(N), width) for _ in range(B)])
     valid_BL = np.broadcast_to(np.arange(width) < min(N, width), (B, width))
-    own_B = rng.integers(-1, N, B)
     found = choose_candidates(hits(id_BL, valid_BL), own_B, group_N, k)
     assert found.id_BK.shape == (B, k) and found.valid_BK.shape == (B, k) and found.id_BK.dtype == np.int32
     for b in range(B):

@@ -1,13 +1,12 @@
-"""Run card `base`: the paper's main job at its own size, for a TPU or GPU pod and the user's own Wikipedia."""
+"""Run card `base`: the paper's main job at its own size, for a TPU or GPU host and the user's own Wikipedia."""
 
 from __future__ import annotations
 
+from experiments.config import Preset, Refresh, Stage
 from realm.index.scann import Scann
 from realm.models.bert import BertConfig
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.masked_lm import MaskedLmConfig
-
-from experiments.config import Preset, Refresh, Stage
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.realm import Realm
@@ -18,13 +17,15 @@ from realm.training.watch import Watch
 
 
 def preset() -> Preset:
-    """Days on a pod (never run by us): BERT-base, batch 512, 200k steps, 8 candidates, refresh every 500 steps.
+    """Days on one TPU or GPU host (never run by us): the paper's BERT-base, batch 512, 200k steps, 8 candidates.
 
     realm pretrain base --corpus.documents wikipedia.jsonl.gz --corpus.spans spans.jsonl.gz
 
-    The numbers are the paper's and its released code's (Guu et al. 2020; Lee et al. 2019 for ICT). Start from BERT
-    with --ict.objective.retriever.init hf:PATH and the same for the joint encoder, as the paper does. The refresh is
-    synchronous: training waits while the corpus is embedded.
+    The numbers are the paper's and its released code's (Guu et al. 2020; Lee et al. 2019 for ICT). To start from BERT
+    as the paper does, give every stage its weights and their gelu: --ict.objective.retriever.init hf:PATH
+    --ict.objective.retriever.bert.gelu erf, and the same for realm.objective.retriever, realm.objective.joint and
+    mlm.objective.joint. One process over all devices of one host; the refresh is synchronous: training waits while
+    the corpus is embedded.
     """
     bert = BertConfig(compute_dtype="bfloat16", remat=True)
     retriever, joint = DualEncoderConfig(bert=bert), MaskedLmConfig(bert=bert)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from experiments.config import Preset, Refresh, Stage
+from index_refresh.sync import Sync
 from realm.index.exact import Exact
 from realm.models.bert import BertConfig
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.masked_lm import MaskedLmConfig
-
-from experiments.config import Preset, Refresh, Stage
-from index_refresh.sync import Sync
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.realm import Realm

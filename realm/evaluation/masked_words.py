@@ -16,6 +16,21 @@ from realm.retrieve import Retrieval
 from realm.text.plan import BatchPlan, batches, example_rng
 
 
+class NothingHeldOut(ValueError):
+    """No held-out sentence can be measured on."""
+
+
+def require_heldout(units: Units) -> None:
+    """Raises NothingHeldOut where `units` is empty, with the counts that tell why."""
+    if len(units):
+        return
+    left_out = ", ".join(f"{n} {reason}" for reason, n in getattr(units, "counts", {}).items() if n)
+    raise NothingHeldOut(
+        "no held-out sentence to measure on: wanted a corpus built with --corpus.holdout above 0, and large enough"
+        + (f" (units left out: {left_out})" if left_out else "")
+    )
+
+
 def masked_word_loss(
     objective: Objective,
     params: Params,
@@ -31,10 +46,9 @@ def masked_word_loss(
     """{"loss", "masked", "examples"} in nats a masked wordpiece, and for objectives that retrieve also "loss_null",
     "utility", "null_probability" and "entropy". At most `limit` units, the same ones for the same seed.
 
-    Raises ValueError where there is no unit.
+    Raises NothingHeldOut where there is no unit.
     """
-    if not len(units):
-        raise ValueError("no held-out sentence to measure on: build the corpus with holdout above 0")
+    require_heldout(units)
     size = min(batch_size, len(units))
     plan = BatchPlan(units.length_N, batch_size=size, lengths=objective.batch_lengths, seed=seed)
 

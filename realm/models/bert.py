@@ -62,10 +62,13 @@ class BertConfig:
             raise EncoderError(f"gelu is {self.gelu!r}, wanted 'tanh' or 'erf'")
 
 
-def dense(config: BertConfig, rngs: nnx.Rngs, inputs: int, outputs: int, dtype: str | None = None) -> nnx.Linear:
+def dense(
+    config: BertConfig, rngs: nnx.Rngs, inputs: int, outputs: int, dtype: str | None = None, precision=None
+) -> nnx.Linear:
     """A dense layer that starts as BERT's do and computes in compute_dtype, or in `dtype` where given."""
     start = nnx.initializers.truncated_normal(config.init_scale)
-    return nnx.Linear(inputs, outputs, kernel_init=start, dtype=jnp.dtype(dtype or config.compute_dtype), rngs=rngs)
+    dtype = jnp.dtype(dtype or config.compute_dtype)
+    return nnx.Linear(inputs, outputs, kernel_init=start, dtype=dtype, precision=precision, rngs=rngs)
 
 
 def layer_norm(width: int, epsilon: float, rngs: nnx.Rngs) -> nnx.LayerNorm:

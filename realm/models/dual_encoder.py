@@ -57,7 +57,8 @@ class Tower(nnx.Module):
     def __init__(self, config: DualEncoderConfig, rngs: nnx.Rngs):
         self.config = config
         self.bert = Bert(config.bert, rngs)
-        self.projection = dense(config.bert, rngs, config.bert.width, config.width, dtype="float32")
+        exact = jax.lax.Precision.HIGHEST  # as the search computes; see realm/index/exact.py
+        self.projection = dense(config.bert, rngs, config.bert.width, config.width, "float32", exact)
         self.norm = layer_norm(config.width, config.norm_epsilon, rngs)
 
     def __call__(self, token_BT: jax.Array, length_B: jax.Array, segment_BT: jax.Array, key=None) -> jax.Array:

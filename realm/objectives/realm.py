@@ -103,7 +103,8 @@ class Realm:
         query_key, block_key = (None, None) if key is None else jax.random.split(key)
         q_BE = self.embed_queries(params, batch, query_key)
         v_UE = self.embed_items(params, block_arrays(batch), block_key)
-        return jnp.einsum("be,bke->bk", q_BE, v_UE[batch["slot_BK"]])
+        # As precise as the exact index: scores near 128 lose whole units in TF32 or bf16 passes.
+        return jnp.einsum("be,bke->bk", q_BE, v_UE[batch["slot_BK"]], precision=jax.lax.Precision.HIGHEST)
 
     def log_probs(self, params: Params, batch: Arrays, key: Any = None) -> jax.Array:
         """log p(y_j | z, x) [B, K, M] of the true wordpieces by the joint encoder."""
@@ -113,7 +114,7 @@ class Realm:
             .apply(
                 params["joint"],
                 "predict",
-                **reader_inputs(batch),
+                **reader_inputs(batch, self.joint.bert.positions),
                 position_BM=jnp.repeat(batch["position_BM"], K, axis=0),
                 target_BM=jnp.repeat(batch["target_BM"], K, axis=0),
                 key=key,
@@ -153,11 +154,11 @@ def block_arrays(batch: Arrays) -> Arrays:
     }
 
 
-def reader_inputs(batch: Arrays) -> Arrays:
+def reader_inputs(batch: Arrays, positions: int) -> Arrays:
     """[CLS] query [SEP] body [SEP] for every query and candidate, F = B*K rows, as keyword arrays of the reader.
 
     Query and body keep their own padded columns; explicit positions number the real tokens without a gap, so padding
-    in the middle changes nothing.
+    in the middle changes nothing. positions: rows of the position table; padding beyond it is told the last one.
     """
     query_BT, query_length_B = batch["query_token_BT"], batch["query_length_B"]
     block_UT, slot_BK = batch["block_token_UT"], batch["slot_BK"]
@@ -172,6 +173,7 @@ def reader_inputs(batch: Arrays) -> Arrays:
     query_BKT = jnp.broadcast_to(query_BT[:, None, :], (B, K, Tq))
     query_at_BKT = jnp.broadcast_to(jnp.arange(Tq), (B, K, Tq))
     body_at_BKT = jnp.broadcast_to(query_length_B[:, None, None] + jnp.arange(Tb), (B, K, Tb))
+    body_at_BKT = jnp.minimum(body_at_BKT, positions - 1)
 
     def flat(left, right):
         return jnp.concatenate([left, right], axis=-1).reshape(B * K, Tq + Tb)

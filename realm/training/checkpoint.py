@@ -56,7 +56,7 @@ class Checkpoints:
 
     def restore(self, like: State, step: int | None = None) -> Restored:
         """The newest checkpoint (or the one of `step`), placed like the arrays of `like`."""
-        step = self._existing(step)
+        step = _existing(self.folder, self.steps(), step)
         position = self._orbax.restore(step, args=ocp.args.Composite(position=ocp.args.JsonRestore())).position
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         items = {"state": ocp.args.StandardRestore(abstract)}
@@ -77,23 +77,31 @@ class Checkpoints:
     def close(self) -> None:
         self._orbax.close()
 
-    def _existing(self, step: int | None) -> int:
-        steps = self.steps()
-        if not steps or (step is not None and step not in steps):
-            wanted = "any checkpoint" if step is None else f"a checkpoint of step {step}"
-            raise CheckpointMissing(f"{self.folder}: wanted {wanted}, found steps {steps or 'none'}")
-        return steps[-1] if step is None else step
-
 
 def restore_params(folder: Path, step: int | None = None) -> tuple[dict[str, Any], int]:
-    """(params, step) of a run's newest checkpoint, on the host's default device, without knowing their shapes."""
-    checkpoints = Checkpoints(folder)
-    try:
-        step = checkpoints._existing(step)
-        restored = checkpoints._orbax.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
-        return jax.device_put(restored.state["params"], jax.devices()[0]), step
-    finally:
-        checkpoints.close()
+    """(params, step) of a run's newest checkpoint on this process's first device, whatever devices wrote it."""
+    folder = Path(folder).resolve()
+    if not folder.is_dir():
+        raise CheckpointMissing(f"{folder}: wanted any checkpoint, found steps none")
+    handlers = {
+        "state": ocp.PyTreeCheckpointHandler(),
+        "position": ocp.JsonCheckpointHandler(),
+        "pending": ocp.StandardCheckpointHandler(),
+    }
+    options = ocp.CheckpointManagerOptions(create=False)
+    with ocp.CheckpointManager(folder, item_handlers=handlers, options=options) as manager:
+        step = _existing(folder, sorted(manager.all_steps()), step)
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        saved = manager.item_metadata(step)["state"].tree["params"]
+        target = {"params": jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=here), saved)}
+        places = ocp.checkpoint_utils.construct_restore_args(target)
+        wanted = ocp.args.PyTreeRestore(item=target, restore_args=places, partial_restore=True)
+        restored = manager.restore(step, args=ocp.args.Composite(state=wanted))
+    return restored["state"]["params"], step
 
 
-__all__ = ["CheckpointMissing", "Checkpoints", "Restored", "restore_params"]
+def _existing(folder: Path, steps: list[int], step: int | None) -> int:
+    if not steps or (step is not None and step not in steps):
+        wanted = "any checkpoint" if step is None else f"a checkpoint of step {step}"
+        raise CheckpointMissing(f"{folder}: wanted {wanted}, found steps {steps or 'none'}")
+    return steps[-1] if step is None else step

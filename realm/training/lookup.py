@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,11 +22,37 @@ from realm.training.metrics import MetricsLog
 from realm.training.watch import Probe, Watch, Watcher
 
 
+class Found(NamedTuple):
+    """Candidates with where they come from: the generation's number and step, and the step whose towers asked."""
+
+    candidates: Candidates
+    generation: int
+    generation_step: int
+    asked_step: int
+
+    def arrays(self) -> Arrays:
+        """For a checkpoint."""
+        return self.candidates._asdict() | {"origin": np.array(self[1:], np.int64)}
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Found:
+        arrays = {name: np.asarray(value) for name, value in arrays.items()}
+        origin = arrays.pop("origin").tolist()
+        return cls(Candidates(**arrays), *origin)
+
+    def ages(self, step: int) -> dict[str, int]:
+        """For the batch that update `step` (counted from 0) is made of: how old documents and queries are, in steps."""
+        return {
+            "generation": self.generation,
+            "document_age": step - self.generation_step,
+            "query_age": step - self.asked_step,
+        }
+
+
 class Lookup:
     """Search for one objective over one corpus, through whatever generation is adopted.
 
-    query_tower: `current` or `generation`, whose parameters embed the queries for search. ahead: how many updates old
-    the queries are when they are asked one step before their batch is trained on.
+    query_tower: `current` or `generation`, whose parameters embed the queries for search.
     """
 
     def __init__(
@@ -37,14 +63,13 @@ class Lookup:
         *,
         mesh: Mesh,
         query_tower: str,
-        ahead: int,
         watch: Watch,
         seed: int,
         log: MetricsLog,
         report: Callable[[str], None],
     ):
         self.objective, self.refresher, self.mesh = objective, refresher, mesh
-        self.query_tower, self.ahead, self.log, self.report = query_tower, ahead, log, report
+        self.query_tower, self.log, self.report = query_tower, log, report
         self.retrieval = Retrieval(
             table,
             candidates=objective.candidates,
@@ -108,21 +133,12 @@ class Lookup:
         queries = {name: array for name, array in batch.items() if name.startswith("query_")}
         return self._embed(towers, shard_batch(queries, self.mesh))
 
-    def answer(self, query_BE: jax.Array, batch: Arrays) -> Candidates:
-        """The candidates of a batch from the adopted generation."""
-        return self.retrieval.search(self.searcher, np.asarray(query_BE), batch["own_B"])
+    def answer(self, query_BE: jax.Array, batch: Arrays, step: int) -> Found:
+        """The candidates of a batch from the adopted generation; step: the towers that embedded the queries."""
+        candidates = self.retrieval.search(self.searcher, np.asarray(query_BE), batch["own_B"])
+        asked = self.generation.step if self.query_params else step
+        return Found(candidates, self.generation.number, self.generation.step, asked)
 
-    def join(self, batch: Arrays, candidates: Candidates) -> Arrays:
+    def join(self, batch: Arrays, found: Found) -> Arrays:
         """The batch with its packed candidates, as the loss reads it."""
-        return self.objective.found(batch, self.retrieval.pack(candidates))
-
-    def ages(self, step: int, start: int) -> dict[str, Any]:
-        """Generation, age of documents and queries in steps, and the seconds training has waited for refreshes."""
-        document_age = step - self.generation.step
-        asked_ahead = self.ahead if step > start else 0
-        return {
-            "generation": self.number,
-            "document_age": document_age,
-            "query_age": document_age if self.query_params else asked_ahead,
-            "refresh_blocked_seconds": round(self.blocked, 3),
-        }
+        return self.objective.found(batch, self.retrieval.pack(found.candidates))

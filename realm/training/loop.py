@@ -7,20 +7,17 @@ queries are one update old. The metrics of a step are read after the next one is
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import jax
-import numpy as np
 
 from realm.protocols import Arrays, Metrics, Objective, Params, Refresher
-from realm.retrieve import Candidates
 from realm.text.table import BlockTable
 from realm.training.checkpoint import Checkpoints
 from realm.training.feed import Feed
-from realm.training.lookup import Lookup
+from realm.training.lookup import Found, Lookup
 from realm.training.mesh import data_mesh, replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.optimizer import Optimizer
@@ -32,10 +29,13 @@ from realm.training.watch import Watch
 
 @dataclass(frozen=True)
 class Training:
-    """How an objective is trained. Everything here may change speed or learning, nothing changes what a loss means.
+    """How an objective is trained.
 
-    batch_size: examples a step over all devices. accumulate: microbatches a step. query_tower: whose parameters embed
-    the queries for search, `current` or those the index was made with (`generation`). devices: None = all.
+    batch_size: examples a step over all devices. accumulate: microbatches a step; exact for losses that are means over
+    predictions (mlm, realm), but an in-batch softmax (ict) then has fewer negatives; every microbatch embeds all of
+    the batch's distinct blocks. retrieve_ahead: 1 searches for the next batch beside this step. query_tower: whose
+    parameters embed the queries for search, `current` or those the index was made with (`generation`). devices: None =
+    all. threads: that read batches ahead.
     """
 
     steps: int = 1000
@@ -52,18 +52,32 @@ class Training:
     threads: int = 1
     watch: Watch = field(default_factory=Watch)
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "log_every", "checkpoint_every", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise TrainingError(f"found training.{name}={getattr(self, name)}, wanted 1 or more")
+        if self.seed < 0 or self.threads < 0:
+            raise TrainingError(f"found seed {self.seed} and threads {self.threads}, wanted 0 or more")
+        if self.batch_size % self.accumulate:
+            raise TrainingError(
+                f"found batch_size={self.batch_size} and accumulate={self.accumulate}, wanted equal microbatches"
+            )
+
+
+class TrainingError(ValueError):
+    """A training config, or a job, that cannot be run as asked."""
+
 
 class TrainingDiverged(RuntimeError):
     """A loss or gradient was not finite; nothing was saved over the last good checkpoint."""
 
 
 class Outcome(NamedTuple):
-    """params at the last step; step; whether a signal ended the run early; seconds of this process's training."""
+    """params at the last step; that step; whether a signal asked to stop (what was reached is saved)."""
 
     params: Params
     step: int
     stopped: bool
-    seconds: float
 
 
 def train(
@@ -97,9 +111,11 @@ class _Last(NamedTuple):
 class _Loop:
     def __init__(self, objective, table, training, run, init, refresher, report):
         if objective.candidates and refresher is None:
-            raise ValueError(f"{type(objective).__name__} retrieves {objective.candidates} candidates: needs an index")
+            raise TrainingError(
+                f"{type(objective).__name__} retrieves {objective.candidates} candidates: needs an index"
+            )
         if objective.candidates and jax.process_count() > 1:
-            raise ValueError("retrieval in a job of several processes needs an engine that builds one index for all")
+            raise TrainingError("retrieval in a job of several processes needs an engine that builds one index for all")
         self.objective, self.table, self.training, self.run_folder = objective, table, training, run
         self.refresher, self.report = refresher, report
         self.mesh = data_mesh(training.devices)
@@ -107,6 +123,11 @@ class _Loop:
         self.units = objective.units(table)
         self.lookup: Lookup | None = None
         self.compiled: dict[tuple[str, ...], Callable] = {}
+        starts = {group: training.optimizer.rate(group).start for group in objective.groups().values()}
+        if min(starts.values()) > 0:
+            raise TrainingError(
+                f"nothing is trained at step 0: the groups start at {starts}; one of them must start at 0"
+            )
         self._restore(init)
 
     def _restore(self, init: Callable[[], Params]) -> None:
@@ -119,7 +140,7 @@ class _Loop:
         self.state, self.start = state, int(state["step"])
 
     def run(self) -> Outcome:
-        training, started = self.training, time.monotonic()
+        training = self.training
         feed = Feed(
             self.objective,
             self.units,
@@ -148,7 +169,7 @@ class _Loop:
             self.log.close()
             self.checkpoints.close()
         step = int(self.state["step"])
-        return Outcome(self.state["params"], step, step < training.steps, time.monotonic() - started)
+        return Outcome(self.state["params"], step, stop.asked)
 
     def _open_index(self) -> None:
         training = self.training
@@ -158,7 +179,6 @@ class _Loop:
             self.refresher,
             mesh=self.mesh,
             query_tower=training.query_tower,
-            ahead=training.retrieve_ahead,
             watch=training.watch,
             seed=training.seed,
             log=self.log,
@@ -168,22 +188,22 @@ class _Loop:
 
     def _steps(self, batches: Iterator[Arrays], stop: StopSignal) -> None:
         training, lookup = self.training, self.lookup
-        ahead = (next(batches), self._pending_candidates()) if self.pending else None
+        ahead = (next(batches), Found.of_arrays(self.pending)) if self.pending else None
         last: _Last | None = None
         for number in range(self.start, training.steps):
             if lookup:
                 lookup.refresh(number, self.state["params"], self.checkpoints.generations)
-            batch, candidates = ahead or self._next(batches)
-            ready = self._ready(batch, candidates)
+            batch, found = ahead or self._next(batches, number)
+            ready = self._ready(batch, found)
             upcoming = next(batches) if lookup and training.retrieve_ahead and number + 1 < training.steps else None
             if upcoming:  # asked before the step below takes the parameters' memory
                 question = lookup.ask(self.state["params"], upcoming)
             active = training.optimizer.active(self.objective.groups(), number)
             self.state, metrics = self._compiled(active)(self.state, ready)
-            ahead = (upcoming, lookup.answer(question, upcoming)) if upcoming else None
+            ahead = (upcoming, lookup.answer(question, upcoming, number)) if upcoming else None
             if last:
                 self._read(last)
-            facts = lookup.ages(number, self.start) if lookup else {}
+            facts = found.ages(number) | {"refresh_blocked_seconds": round(lookup.blocked, 3)} if found else {}
             last = _Last(number + 1, metrics, active, batch, facts)
             if (number + 1) % training.checkpoint_every == 0 or number + 1 == training.steps or stop.asked:
                 self._read(last)
@@ -193,18 +213,15 @@ class _Loop:
                 self.report(f"stopped by {stop.name} after step {number + 1}; go on with --resume")
                 return
 
-    def _next(self, batches: Iterator[Arrays]) -> tuple[Arrays, Candidates | None]:
+    def _next(self, batches: Iterator[Arrays], number: int) -> tuple[Arrays, Found | None]:
         batch = next(batches)
         if not self.lookup:
             return batch, None
-        return batch, self.lookup.answer(self.lookup.ask(self.state["params"], batch), batch)
+        return batch, self.lookup.answer(self.lookup.ask(self.state["params"], batch), batch, number)
 
-    def _pending_candidates(self) -> Candidates:
-        return Candidates(**{name: np.asarray(value) for name, value in self.pending.items()})
-
-    def _ready(self, batch: Arrays, candidates: Candidates | None) -> Arrays:
+    def _ready(self, batch: Arrays, found: Found | None) -> Arrays:
         arrays = {name: array for name, array in batch.items() if name != "unit_B"}
-        return shard_batch(self.lookup.join(arrays, candidates) if candidates else arrays, self.mesh)
+        return shard_batch(self.lookup.join(arrays, found) if found else arrays, self.mesh)
 
     def _compiled(self, active: tuple[str, ...]) -> Callable:
         if active not in self.compiled:
@@ -239,7 +256,7 @@ class _Loop:
             f"of step {max(self.checkpoints.steps(), default=0)}; lower the learning rate or compute in float32"
         )
 
-    def _save(self, candidates: Candidates | None) -> None:
-        pending = candidates._asdict() if candidates else None
-        step = self.checkpoints.save(self.state, self.lookup.number if self.lookup else None, pending)
+    def _save(self, ahead: Found | None) -> None:
+        number = self.lookup.number if self.lookup else None
+        step = self.checkpoints.save(self.state, number, ahead.arrays() if ahead else None)
         self.report(f"checkpoint at step {step}")

@@ -11,12 +11,19 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from realm.protocols import Arrays
 
 
+class MeshError(ValueError):
+    """More devices than there are, or rows that do not split over them."""
+
+
 def data_mesh(devices: int | None = None) -> Mesh:
-    """A mesh with the single axis `data` over the first `devices` devices (None: all of them)."""
+    """A mesh with the single axis `data` over the first `devices` devices (None: all of them).
+
+    Raises MeshError where there are fewer.
+    """
     available = jax.devices()
     count = len(available) if devices is None else devices
     if not 1 <= count <= len(available):
-        raise ValueError(f"{count} devices asked, {len(available)} available ({available[0].platform})")
+        raise MeshError(f"{count} devices asked, {len(available)} available ({available[0].platform})")
     return jax.make_mesh((count,), ("data",), axis_types=(AxisType.Auto,), devices=available[:count])
 
 
@@ -26,10 +33,10 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
 
 
 def shard_batch(batch: Arrays, mesh: Mesh) -> Arrays:
-    """This process's rows of each array, split over the `data` axis; raises when the rows do not divide evenly."""
+    """This process's rows of each array, split over the `data` axis; MeshError when they do not divide evenly."""
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     local = mesh.local_mesh.size
     for name, array in batch.items():
         if np.shape(array)[0] % local:
-            raise ValueError(f"{name} has {np.shape(array)[0]} rows, which do not split over {local} devices")
+            raise MeshError(f"{name} has {np.shape(array)[0]} rows, which do not split over {local} devices")
     return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items()}

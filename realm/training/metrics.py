@@ -7,6 +7,7 @@ step are dropped, so that every step appears once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -36,10 +37,13 @@ class MetricsLog:
 
         self.path = Path(folder) / "metrics.jsonl"
         self.every, self.stop, self.report = every, stop, report
-        kept = [r for r in read_metrics(self.path) if r["step"] <= start]
-        self.path.write_text("".join(json.dumps(r) + "\n" for r in kept), encoding="utf-8")
+        # What happened at boundary `start` itself, a probe for instance, will happen again.
+        kept = [r for r in read_metrics(self.path) if r["step"] < start + ("event" not in r)]
+        aside = self.path.with_name(self.path.name + ".partial")
+        aside.write_text("".join(json.dumps(r) + "\n" for r in kept), encoding="utf-8")
+        os.replace(aside, self.path)
         self._file = self.path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=start)
+        self._board = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=start + 1)
         self._window: list[dict[str, float]] = []
         self._weights: list[float] = []
         self._time = self._began = time.monotonic()

@@ -7,6 +7,7 @@ the gradient altogether, its moments stay untouched and its warm-up begins at it
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +18,28 @@ import optax
 from realm.protocols import Params
 
 
+class OptimizerError(ValueError):
+    """A learning rate or a constant of AdamW that cannot train, or a group that there is none of."""
+
+
+def _check(name: str, value: float, right: bool, wanted: str) -> None:
+    if not right:
+        raise OptimizerError(f"found {name} {value}, wanted {wanted}")
+
+
 @dataclass(frozen=True)
 class Rate:
     """peak: learning rate after warm-up. start: first step that updates the group. warmup: steps, None = a tenth of
-    the group's steps (at most 10,000, as BERT)."""
+    the group's steps (at most 10,000, as BERT). Raises OptimizerError for values out of range."""
 
     peak: float = 3e-5
     start: int = 0
     warmup: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("peak", self.peak, math.isfinite(self.peak) and self.peak > 0, "a finite number above 0")
+        _check("start", self.start, self.start >= 0, "a step, 0 or later (past the last one: the group stays as it is)")
+        _check("warmup", self.warmup, self.warmup is None or self.warmup >= 1, "at least 1 step, or None")
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,7 @@ class Optimizer:
     """AdamW, linear warm-up and linear decay to zero at the last step, global-norm clipping over all active groups.
 
     Constants are BERT's. Weight decay spares biases and LayerNorm scales.
+    Raises OptimizerError for values out of range.
     """
 
     retriever: Rate = field(default_factory=Rate)
@@ -42,9 +58,17 @@ class Optimizer:
     weight_decay: float = 0.01
     clip: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("b1", "b2"):
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
+        _check("eps", self.eps, self.eps > 0, "a number above 0")
+        _check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "a finite number, 0 or more")
+        _check("clip", self.clip, self.clip > 0, "a gradient norm above 0 (inf: no clipping)")
+
     def rate(self, group: str) -> Rate:
+        """The rate of `group`; raises OptimizerError for a group that is neither `retriever` nor `joint`."""
         if group not in ("retriever", "joint"):
-            raise ValueError(f"the optimiser knows the groups 'retriever' and 'joint', not {group!r}")
+            raise OptimizerError(f"the optimiser knows the groups 'retriever' and 'joint', not {group!r}")
         return getattr(self, group)
 
     def active(self, groups: dict[str, str], step: int) -> tuple[str, ...]:

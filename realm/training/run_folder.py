@@ -18,6 +18,10 @@ from typing import Any, Literal
 Existing = Literal["refuse", "resume", "overwrite"]
 
 
+# Fields that change neither what is learned nor what is measured: a resumed run may have other ones.
+FREE = ("threads", "log_every", "keep_checkpoints", "stop", "max_drop", "max_null")
+
+
 class RunFolderError(RuntimeError):
     """The folder cannot be used as asked; the message says what to type instead."""
 
@@ -35,7 +39,7 @@ class RunFolder:
             if not started and {p.name for p in self.path.iterdir()} != {"config.json.partial"}:
                 raise RunFolderError(f"{self.path} has files but no config.json: not a run folder, so it is left alone")
             if existing == "overwrite":
-                shutil.rmtree(self.path)
+                remove_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -55,7 +59,7 @@ class RunFolder:
         record = {"config": config, "argv": sys.argv, "environment": environment()}
         old = read_json(self.path / "config.json")
         if old is not None:
-            changed = sorted(differences(old["config"], config))
+            changed = sorted(d for d in differences(old["config"], config) if d.rpartition(".")[2] not in FREE)
             if changed:
                 raise RunFolderError(
                     f"{self.path}/config.json differs from this command in {', '.join(changed)}: a resumed run keeps "
@@ -73,6 +77,13 @@ class RunFolder:
         ]
         if changed:
             print(f"resuming on another machine, so not bit-identical: {'; '.join(changed)}", file=sys.stderr)
+
+
+def remove_folder(path: Path) -> None:
+    """Renamed first, so that a kill in the middle leaves nothing that looks like a run."""
+    trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
+    os.rename(path, trash)
+    shutil.rmtree(trash)
 
 
 def environment() -> dict[str, Any]:
@@ -95,6 +106,9 @@ def commit() -> str | None:
     """The git commit of the source tree this package runs from, `+dirty` when it was changed; None outside git."""
     here = Path(__file__).resolve().parent
     try:
+        ours = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True)
+        if ours.returncode:  # installed inside somebody else's repository
+            return None
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
         dirty = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -18,6 +18,10 @@ from realm.training.optimizer import Optimizer, clip_by_norm
 State = dict[str, Any]
 
 
+class StepError(ValueError):
+    """A batch that a step cannot take."""
+
+
 def init_state(objective: Objective, optimizer: Optimizer, params: Params, steps: int) -> State:
     """Parameters, optimiser moments and the step counter, all arrays."""
     return {
@@ -32,7 +36,8 @@ def make_step(
 ) -> Callable[[State, Arrays], tuple[State, Metrics]]:
     """A jitted `(state, batch) -> (state, metrics)`. The old state's memory is reused for the new one.
 
-    active: top-level parameter names trained now; accumulate: microbatches a step (exact: each counts by its weight).
+    active: top-level parameter names trained now. accumulate: microbatches a step, each counting by its weight; exact
+    where the loss is a mean over predictions.
     """
     groups = objective.groups()
 
@@ -86,7 +91,7 @@ def microbatches(batch: Arrays, count: int) -> tuple[Arrays, Arrays]:
     parts = {k: v for k, v in batch.items() if k not in shared}
     rows = next(iter(parts.values())).shape[0]
     if rows % count:
-        raise ValueError(f"a batch of {rows} does not split into {count} equal microbatches")
+        raise StepError(f"a batch of {rows} does not split into {count} equal microbatches")
     return shared, {k: v.reshape(rows // count, count, *v.shape[1:]).swapaxes(0, 1) for k, v in parts.items()}
 
 

@@ -24,10 +24,18 @@ class RetrieverCollapse(RuntimeError):
     """The watch was told to stop the run, and the retriever got worse than it allows."""
 
 
+class WatchError(ValueError):
+    """A setting of the watch that cannot be."""
+
+
 @dataclass(frozen=True)
 class Watch:
     """blocks: held-out blocks probed (0: no probe). max_drop: allowed fall of probe recall@5 below its best.
-    max_null: allowed mean null probability. stop: end the run (exit code 1) instead of warning."""
+    max_null: allowed mean null probability. stop: end the run (exit code 1) instead of warning. query_length: a probe
+    sentence is cut there, [CLS] and [SEP] counted. batch: sentences embedded at once.
+
+    Raises WatchError for values out of range.
+    """
 
     blocks: int = 256
     max_drop: float = 0.05
@@ -35,6 +43,16 @@ class Watch:
     stop: bool = False
     query_length: int = 64
     batch: int = 64
+
+    def __post_init__(self) -> None:
+        for name, right, wanted in (
+            ("blocks", self.blocks >= 0, "0 (no probe) or more"),
+            ("max_null", 0 < self.max_null <= 1, "a probability above 0 and at most 1"),
+            ("query_length", self.query_length >= 4, "at least 4 wordpieces: [CLS], two of a sentence, [SEP]"),
+            ("batch", self.batch >= 1, "at least 1"),
+        ):
+            if not right:
+                raise WatchError(f"found {name} {getattr(self, name)}, wanted {wanted}")
 
 
 class Probe:
@@ -86,30 +104,48 @@ class Watcher:
         self.watch, self.report, self.best, self.warnings = watch, report, best, 0
 
     def look(self, step: int, probe: dict[str, Any], last: dict[str, Any]) -> str | None:
-        """The warning given, or None. `last` holds the newest logged metrics."""
-        recall = probe.get("recall@5")
-        complaint = None
-        if recall is not None:
-            self.best = recall if self.best is None else max(self.best, recall)
-            if recall < self.best - self.watch.max_drop:
-                complaint = (
-                    f"held-out own-sentence recall@5 is {recall:.1%} at step {step}, {self.best - recall:.1%} below "
-                    f"its best"
-                )
-        null = last.get("null_probability")
-        if complaint is None and null is not None and null > self.watch.max_null:
-            complaint = f"the null block takes {null:.1%} of p(z|x) at step {step}: retrieval is being switched off"
+        """The warning given, or None. `last` holds the newest logged metrics.
+
+        Raises RetrieverCollapse with the same text where the watch is told to stop.
+        """
+        complaint = self._complaint(step, probe, last)
         if complaint is None:
             return None
-        utility = last.get("utility")
-        text = (
-            f"WARNING {complaint}. Likely cause: documents help little"
-            + (f" (utility {utility:.2f} nats)" if utility is not None else "")
-            + ", so the retriever's gradient is mostly noise. Lower optimizer.retriever.peak, raise "
-            "optimizer.retriever.start until utility has risen, or raise batch_size; watch.stop ends such a run."
-        )
+        text = f"WARNING {complaint}. {_advice(last)}"
+        if not self.watch.stop:
+            text += "; --realm.training.watch.stop ends such a run"
         self.warnings += 1
         self.report(text)
         if self.watch.stop:
             raise RetrieverCollapse(text)
         return text
+
+    def _complaint(self, step: int, probe: dict[str, Any], last: dict[str, Any]) -> str | None:
+        recall = probe.get("recall@5")
+        if recall is not None:
+            self.best = recall if self.best is None else max(self.best, recall)
+            if recall < self.best - self.watch.max_drop:
+                blocks = "held-out blocks" if probe.get("heldout") else "training blocks, none being held out,"
+                fall = f"{self.best - recall:.1%} below its best"
+                return f"own-sentence recall@5 on {blocks} is {recall:.1%} at step {step}, {fall}"
+        null = last.get("null_probability")
+        if null is not None and null > self.watch.max_null:
+            return f"the null block takes {null:.1%} of p(z|x) at step {step}: retrieval is being switched off"
+        return None
+
+
+def _advice(last: dict[str, Any]) -> str:
+    """Likely cause and what to type. A retriever that has had no update yet cannot be to blame for itself."""
+    if last.get("rate/retriever") == 0:
+        return (
+            "The retriever has had no update yet (--realm.training.optimizer.retriever.start lies ahead), so look at "
+            "the index (its kind and recall: realm evaluate) or the joint encoder "
+            "(--realm.training.optimizer.joint.peak) instead"
+        )
+    utility = last.get("utility")
+    return (
+        "Likely cause: documents help little"
+        + (f" (utility {utility:.2f} nats)" if utility is not None else "")
+        + ", so the retriever's gradient is mostly noise. Lower --realm.training.optimizer.retriever.peak, raise "
+        "--realm.training.optimizer.retriever.start until utility has risen, or raise --realm.training.batch-size"
+    )

@@ -1,12 +1,24 @@
 """The command line: help worth reading, one-line errors that say what to type, and each verb on a real tiny job."""
 
+import dataclasses
 import json
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from experiments.cli import main
+from experiments.cli import chosen_preset, main
+from experiments.config import to_json
+from experiments.locate import open_run, read_preset
+from experiments.measure import Measurement, search_all
+from experiments.pipeline import open_corpus
+from experiments.presets import PRESETS
+from realm.index.exact import Exact
+from realm.index.scann import Scann
+from realm.text.masks import RandomSpan
 from realm.text.sample import sample_path
 
 
@@ -44,6 +56,14 @@ def test_list_shows_presets_with_their_cost(capsys):
         (["report", "/nowhere"], 1, "/nowhere is no run folder"),
         (["pretrain", "tiny", "--resume", "--overwrite"], 2, "exclude each other"),
         (["pretrain", "tiny", "--corpus.documents", "/no/such.jsonl", "--out", "{tmp}/run"], 1, "/no/such.jsonl"),
+        (["report", "/nowhere", "--examples", "0"], 2, "found --examples 0, wanted at least 1"),
+        (["evaluate", "/nowhere", "--max-questions", "0"], 2, "found --max-questions 0, wanted at least 1"),
+        (["evaluate", "/nowhere", "--max-questions", "-5"], 2, "found --max-questions -5, wanted at least 1"),
+        (["pretrain", "tiny", "--max-questions", "0"], 2, "found --max-questions 0, wanted at least 1"),
+        (["pretrain", "tiny", "--out", "/dev/null/run"], 1, "Not a directory"),
+        (["pretrain", "tiny", "--json", "/dev/null/run/a.json"], 1, "/dev/null/run"),
+        (["evaluate", "/nowhere", "--json", "{tmp}"], 2, "is a folder"),
+        (["pretrain", "{tmp}/none.json"], 1, "none.json: no such file"),
         (["pretrain", "tiny", "--realm.refresh.schedule", "often", "--out", "{tmp}/run"], 2, None),
         (["pretrain", "tiny", "--realm.training.optimiser", "1"], 2, None),
     ],
@@ -79,14 +99,19 @@ def test_a_job_that_is_there_needs_resume_or_overwrite(job, capsys):
     assert "differs" in capsys.readouterr().err
 
 
-def test_evaluate_puts_bm25_beside_the_run_and_says_what_it_measured(job, capsys):
+def test_evaluate_puts_bm25_beside_the_run_and_repeats_the_numbers_of_the_summary(job, capsys):
     out = job.parent / "evaluate.json"
-    assert main(["evaluate", str(job), "--max-questions", "40", "--json", str(out)]) == 0
+    assert main(["evaluate", str(job), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     names = [row["name"] for row in found["recall"]["rows"]]
     assert names == ["realm", "bm25"]
     setting = found["recall"]["rows"][0]["setting"]
     assert setting["index"] == "exact" and setting["generation_step"] == 16 and setting["index_age"] == 0
+    assert setting["split"] == "50 questions"  # the preset's own sample, as in the summary
+    summary = json.loads((job / "summary.json").read_text())["recall"]
+    for row in found["recall"]["rows"]:
+        expected = {f"gold@{k}": value for k, value in summary[row["name"]].items()}
+        assert {name: row["values"][name]["value"] for name in expected} == expected
     assert found["masked_words"]["loss"] > 0
     assert "with retrieval" in capsys.readouterr().out
 
@@ -116,3 +141,110 @@ def test_data_build_prints_counts_and_writes_the_manifest(tmp_path, capsys):
     assert main([*arguments, "--json", str(out)]) == 0
     assert json.loads(out.read_text())["counts"]["documents"] == 5
     assert "blocks" in capsys.readouterr().out
+
+
+def test_a_rate_out_of_range_names_the_field_and_what_was_wanted(capsys):
+    with pytest.raises(SystemExit):
+        main(["pretrain", "tiny", "--realm.training.optimizer.retriever.peak", "-1"])
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "realm.training.optimizer.retriever: found peak -1.0, wanted a finite number above 0" in said
+
+
+def test_help_says_the_keys_of_the_table(capsys):
+    with pytest.raises(SystemExit):
+        main(["pretrain", "tiny", "--help"])
+    said = capsys.readouterr().out
+    assert "measure.py" not in said and all(f"`{key}`" in said for key in ("title", "rows", "values", "hits"))
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    code = "import sys; from experiments.cli import main; sys.exit(main(['pretrain', 'tiny', '--help']))"
+    command = f'{sys.executable} -c "{code}" | head -n 1'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert "usage" in done.stdout and done.stderr == ""
+
+
+def written(folder, change):
+    """A preset file: tiny's with a change, or a text in its place."""
+    record, path = to_json(PRESETS["tiny"]()), folder / "mine.json"
+    if callable(change):
+        change(record)
+    path.write_text(json.dumps(record) if callable(change) else change)
+    return str(path)
+
+
+def test_a_preset_file_changes_index_masking_and_stages_and_its_fields_are_options(tmp_path, monkeypatch):
+    def change(record):
+        record["realm"]["refresh"]["index"] = {"type": "Scann", "leaves": 7}
+        record["realm"]["objective"]["masking"] = {"type": "RandomSpan"}
+        record["mlm"], record["realm"]["warm_start"] = None, {"retriever": "ict"}
+
+    path, ran = written(tmp_path, change), []
+    assert "mine.json" in chosen_preset(path)[2]
+    monkeypatch.setattr("experiments.pipeline.pretrain", lambda *given: ran.append(given))
+    assert main(["pretrain", path, "--realm.training.steps", "3", "--realm.objective.masking.max-tokens", "4"]) == 0
+    preset, out, existing, _ = ran[0]
+    assert str(out) == "runs/mine" and existing == "refuse" and list(preset.stages()) == ["ict", "realm"]
+    assert preset.realm.refresh.index == Scann(leaves=7) and preset.realm.objective.masking == RandomSpan(max_tokens=4)
+    assert preset.realm.training.steps == 3 and preset.corpus == PRESETS["tiny"]().corpus
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r["realm"]["training"].update(step=3), "extra fields found (step) @ $.realm.training"),
+        (lambda r: r["realm"]["refresh"].update(index={"type": "Scan"}), "unknown type 'Scan' @ $.realm.refresh.index"),
+        (lambda r: r["realm"]["refresh"].update(schedule="often"), "found refresh schedule 'often'"),
+        (lambda r: r["corpus"].pop("documents"), "missing field or unknown type 'documents'"),
+        (lambda r: r["ict"]["training"]["optimizer"].update(clip=0), "found clip 0"),
+        ('{"corpus": ', "is no JSON"),
+        ("[1]", "found list, wanted an object"),
+    ],
+)
+def test_a_preset_file_with_a_mistake_names_the_field(tmp_path, capsys, change, said):
+    path = written(tmp_path, change)
+    assert main(["pretrain", path]) == 1
+    error = capsys.readouterr().err
+    assert path in error and said in error and len(error.splitlines()) == 1
+
+
+def test_the_last_stage_with_a_checkpoint_is_taken(job, tmp_path, capsys):
+    copy = tmp_path / "tiny"
+    shutil.copytree(job, copy)
+    assert open_run(copy).name == "realm"
+    for whole in (copy / "realm" / "checkpoints").glob("*"):
+        whole.rename(whole.with_name(whole.name + ".orbax-checkpoint-tmp"))
+    assert open_run(copy).name == "ict"
+    assert main(["report", str(copy / "realm")]) == 1
+    assert "realm has no checkpoint yet" in capsys.readouterr().err
+    for stage in ("ict", "mlm"):
+        shutil.rmtree(copy / stage / "checkpoints")
+    assert main(["evaluate", str(copy)]) == 1
+    assert "no stage with a checkpoint" in capsys.readouterr().err
+
+
+def test_a_corpus_that_holds_nothing_out_gives_a_reason_instead_of_a_loss(job, tmp_path, capsys):
+    copy, out = tmp_path / "tiny", tmp_path / "found.json"
+    shutil.copytree(job, copy, ignore=shutil.ignore_patterns("corpus", "generations"))
+    preset = read_preset(copy / "preset.json")
+    preset = dataclasses.replace(preset, corpus=dataclasses.replace(preset.corpus, holdout=0.0))
+    table = open_corpus(preset, copy)
+    assert main(["evaluate", str(copy), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["masked_words"] is None and "holdout" in found["masked_words_reason"] and found["recall"]["rows"]
+    assert "not measured" in capsys.readouterr().out
+    preset = dataclasses.replace(preset, questions=None)
+    measurement = Measurement(preset, table, copy, {"realm": copy / "realm"})
+    summary = measurement.summary()
+    assert summary["masked_words"] is None and "holdout" in summary["masked_words_reason"]
+    measurement.show(summary | {"minutes": 1.0})
+    assert "not measured" in capsys.readouterr().out
+
+
+def test_questions_are_searched_in_batches_with_the_same_hits():
+    vectors = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    exact, sizes = Exact().build([vectors]), []
+    counting = SimpleNamespace(search=lambda q_BE, k: sizes.append(len(q_BE)) or exact.search(q_BE, k))
+    found = search_all(counting, vectors[:25], 3, size=10)
+    assert sizes == [10, 10, 5]
+    np.testing.assert_array_equal(found.id_BK, exact.search(vectors[:25], 3).id_BK)

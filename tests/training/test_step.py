@@ -6,9 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from realm.training.mesh import data_mesh, replicate, shard_batch
-from realm.training.optimizer import Optimizer, Rate, decayed
+from realm.training.mesh import MeshError, data_mesh, replicate, shard_batch
+from realm.training.optimizer import Optimizer, OptimizerError, Rate, decayed
 from realm.training.step import gradient_names, init_state, make_step, microbatches
+from realm.training.watch import RetrieverCollapse, Watch, Watcher, WatchError
 from tests.training.fakes import Linear, linear_batch
 
 OBJECTIVE = Linear()
@@ -117,12 +118,61 @@ def test_a_non_finite_step_changes_nothing_and_says_which_gradient():
 
 
 def test_a_batch_that_does_not_split_over_devices_is_refused():
-    with pytest.raises(ValueError, match="6 rows, which do not split over 4"):
+    with pytest.raises(MeshError, match="6 rows, which do not split over 4"):
         shard_batch({"x_BD": np.zeros((6, 2))}, data_mesh(4))
-    with pytest.raises(ValueError, match="99 devices asked"):
+    with pytest.raises(MeshError, match="99 devices asked"):
         data_mesh(99)
 
 
 def test_unknown_group_is_named():
-    with pytest.raises(ValueError, match="'reader'"):
+    with pytest.raises(OptimizerError, match="'reader'"):
         Optimizer().rate("reader")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        *[(Rate, "peak", v) for v in (0.0, -1.0, float("inf"), float("nan"))],
+        (Rate, "start", -1),
+        (Rate, "warmup", 0),
+        *[(Optimizer, name, v) for name in ("b1", "b2") for v in (-0.1, 1.0)],
+        *[(Optimizer, "eps", 0.0), (Optimizer, "clip", 0.0), (Optimizer, "weight_decay", -0.1)],
+        *[(Watch, "blocks", -1), (Watch, "query_length", 3), (Watch, "batch", 0)],
+        *[(Watch, "max_null", v) for v in (0.0, 1.1)],
+    ],
+)
+def test_a_setting_out_of_range_is_named(kind, field, value):
+    with pytest.raises(WatchError if kind is Watch else OptimizerError, match=f"found {field} .*, wanted"):
+        kind(**{field: value})
+
+
+def test_settings_at_the_edge_are_taken():
+    assert Rate(start=0, warmup=1) and Optimizer(b1=0.0, weight_decay=0.0)
+    assert Watch(blocks=0, max_null=1.0, query_length=4, batch=1, max_drop=-1.0)
+
+
+def warned(probe, last, **watch):
+    said = []
+    Watcher(Watch(**watch), said.append, best=0.9).look(7, {"recall@5": 0.5, **probe}, last)
+    return said[0]
+
+
+def test_a_warning_names_the_fields_as_they_are_typed():
+    said = warned({"heldout": True}, {"rate/retriever": 1e-5, "utility": 0.01})
+    assert said.startswith("WARNING own-sentence recall@5 on held-out blocks is 50.0%") and "utility 0.01 nats" in said
+    for name in ("optimizer.retriever.peak", "optimizer.retriever.start", "batch-size", "watch.stop ends"):
+        assert f"--realm.training.{name}" in said
+
+
+def test_a_warning_says_held_out_only_of_blocks_that_are():
+    assert "held-out blocks" not in warned({"heldout": False}, {})
+
+
+def test_a_retriever_that_has_not_started_is_not_blamed():
+    said = warned({"heldout": True}, {"rate/retriever": 0.0, "utility": 0.01})
+    assert "gradient" not in said and "index" in said and "joint encoder" in said
+
+
+def test_the_watch_ends_the_run_with_the_warning_as_its_reason():
+    with pytest.raises(RetrieverCollapse, match="^WARNING.*recall@5"):
+        warned({"heldout": True}, {}, stop=True)

@@ -1,0 +1,83 @@
+"""What a main job would fail at hours later, found before it starts."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import jax
+
+from experiments.config import Preset, Stage
+from experiments.locate import resolve
+from realm.index.scann import Scann
+from realm.text.plan import BatchPlan
+from realm.text.questions import read_questions
+from realm.text.table import BlockTable
+from realm.training.mesh import data_mesh
+
+
+class PreflightError(ValueError):
+    """A preset that cannot be trained as it is; the message names the field."""
+
+
+def preflight(preset: Preset, table: BlockTable) -> None:
+    """Reads the questions, plans every stage's batches, and checks devices, warm starts, lengths and vocabularies.
+
+    Raises PreflightError, or the named error of the part that refuses (PlanError, QuestionsError, WeightsError, ...).
+    """
+    if preset.questions:
+        read_questions(resolve(preset.questions))
+    stages = preset.stages()
+    if not stages:
+        raise PreflightError("the preset has no stage: wanted at least one of mlm, ict and realm")
+    for number, (name, stage) in enumerate(stages.items()):
+        earlier = list(stages)[:number]
+        for part, source in stage.warm_start.items():
+            if source not in earlier:
+                raise PreflightError(
+                    f"{name}.warm_start takes {part!r} from {source!r}, wanted an earlier stage: {earlier or 'none'}"
+                )
+        _check_stage(name, stage, table)
+
+
+def _check_stage(name: str, stage: Stage, table: BlockTable) -> None:
+    objective, training = stage.objective, stage.training
+    size = data_mesh(training.devices).size
+    if training.batch_size % size:
+        raise PreflightError(f"{name}.training.batch_size={training.batch_size} does not split over {size} devices")
+    units = objective.units(table)
+    BatchPlan(units.length_N, batch_size=training.batch_size, lengths=objective.batch_lengths, seed=training.seed)
+    jax.eval_shape(objective.init, jax.random.key(0))  # reads the weights that `init` names
+    for part in ("retriever", "joint"):
+        bert = getattr(getattr(objective, part, None), "bert", None)
+        if bert is not None and table.tokenizer.size > bert.vocabulary:
+            raise PreflightError(
+                f"{name}.objective.{part}.bert.vocabulary={bert.vocabulary} is smaller than the corpus's vocabulary of "
+                f"{table.tokenizer.size} wordpieces"
+            )
+    if objective.candidates:
+        _check_index(name, stage, table)
+
+
+def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
+    objective, refresh = stage.objective, stage.refresh
+    longest = int(table.length_N.max())
+    for field, lengths in (
+        ("objective.block_lengths", objective.block_lengths),
+        ("refresh.block_lengths", refresh.block_lengths),
+    ):
+        if max(lengths) < longest:
+            raise PreflightError(
+                f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
+            )
+    joint = max(objective.batch_lengths) + max(objective.block_lengths) - 2
+    positions = objective.joint.bert.positions
+    if joint > positions:
+        raise PreflightError(
+            f"{name}: the longest query and block take {joint} places, objective.joint.bert.positions is {positions}"
+        )
+    if objective.candidates < 2:
+        raise PreflightError(f"{name}.objective.candidates={objective.candidates}, wanted the null block and one more")
+    if isinstance(refresh.index, Scann) and importlib.util.find_spec("scann") is None:
+        raise PreflightError(
+            f"{name}.refresh.index is Scann, but scann is not installed (Linux only): pip install scann, or Exact"
+        )
