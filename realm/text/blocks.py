@@ -22,11 +22,12 @@ from realm.text.columns import sha256_of, written_aside
 from realm.text.corpus import CorpusError, Document, read_jsonl
 from realm.text.spans import SpanFile, SpansError
 from realm.text.table import FORMAT, MANIFEST, VOCABULARY, BlockTable, fingerprint_of, read_manifest
-from realm.text.tokenizer import Tokenizer
+from realm.text.tokenizer import Tokenizer, VocabularyError
 
 BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 1 << 18
 SMALLEST_BLOCK = 8
+TRAIN = "train:"
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,11 @@ class CorpusConfig:
     """What a corpus is built from, and how.
 
     documents: JSONL(.gz) file of {"id", "title", "text"}. spans: JSONL(.gz) file of {"id", "spans"}, None for dates
-    only. vocabulary: WordPiece file, None for BERT's uncased one. block_length: wordpieces of [CLS] title [SEP] body
-    [SEP]; a title gets at most a quarter. holdout: share of documents, chosen by their ids, that training never sees
-    as examples. lenient: drop and count bad lines rather than stop. language: of the sentence rules. max_span_tokens:
-    longest salient span, in wordpieces. min_sentence_tokens: a shorter sentence is no query (it stays in its block).
+    only. vocabulary: WordPiece file, `train:SIZE` to train one on this corpus, None for BERT's uncased one.
+    block_length: wordpieces of [CLS] title [SEP] body [SEP]; a title gets at most a quarter. holdout: share of
+    documents, chosen by their ids, that training never sees as examples. lenient: drop and count bad lines rather than
+    stop. language: of the sentence rules. max_span_tokens: longest salient span, in wordpieces. min_sentence_tokens: a
+    shorter sentence is no query (it stays in its block).
     limit: only the first so many documents, None for all.
     """
 
@@ -72,8 +74,7 @@ def build_corpus(config: CorpusConfig, out: str | Path, *, overwrite: bool = Fal
     folder; SpansError for a bad spans file; VocabularyError for a bad vocabulary.
     """
     out = Path(out).absolute()
-    tokenizer = Tokenizer.load(config.vocabulary)
-    source = _source(config, tokenizer)
+    source = _source(config)
     replace = False
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         if not overwrite:
@@ -85,7 +86,7 @@ def build_corpus(config: CorpusConfig, out: str | Path, *, overwrite: bool = Fal
         replace = True
     try:
         with written_aside(out, replace) as folder:
-            _write(config, tokenizer, source, folder)
+            _write(config, _tokenizer(config), source, folder)
     except OSError as error:
         if replace or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -93,10 +94,33 @@ def build_corpus(config: CorpusConfig, out: str | Path, *, overwrite: bool = Fal
     return BlockTable.open(out)
 
 
-def _source(config: CorpusConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+def _trained_size(config: CorpusConfig) -> int | None:
+    """The size in `train:SIZE`; None for a vocabulary that is there already."""
+    if config.vocabulary is None or not config.vocabulary.startswith(TRAIN):
+        return None
+    size = config.vocabulary.removeprefix(TRAIN)
+    if not size.isdecimal():
+        raise VocabularyError(
+            f"found vocabulary={config.vocabulary!r}, wanted a file, or {TRAIN}SIZE as in {TRAIN}8000"
+        )
+    return int(size)
+
+
+def _tokenizer(config: CorpusConfig) -> Tokenizer:
+    """The vocabulary of the config: loaded, or trained on titles and texts of the corpus itself."""
+    size = _trained_size(config)
+    if size is None:
+        return Tokenizer.load(config.vocabulary)
+    documents = islice(read_jsonl(config.documents, lenient=config.lenient), config.limit)
+    return Tokenizer.train((text for document in documents for text in (document.title, document.text)), size)
+
+
+def _source(config: CorpusConfig) -> dict[str, Any]:
     """Everything that decides what is built, paths aside: contents and settings."""
     source = {name: value for name, value in asdict(config).items() if name not in ("documents", "spans", "vocabulary")}
-    source |= {"format": FORMAT, "vocabulary": tokenizer.fingerprint, "spans": None}
+    trained = _trained_size(config) is not None
+    vocabulary = config.vocabulary if trained else Tokenizer.load(config.vocabulary).fingerprint
+    source |= {"format": FORMAT, "vocabulary": vocabulary, "spans": None}
     for name, error in (("documents", CorpusError), ("spans", SpansError)):
         path = getattr(config, name)
         if path is not None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.corpus import CorpusError
 from realm.text.spans import SpansError
-from realm.text.tokenizer import Tokenizer
+from realm.text.tokenizer import Tokenizer, VocabularyError
 
 BERT = Tokenizer.load(None)
 TALE = (
@@ -209,3 +209,17 @@ def test_missing_input_files_are_named(tmp_path):
         build_corpus(CorpusConfig(str(tmp_path / "none.jsonl")), tmp_path / "out")
     with pytest.raises(SpansError, match="none.jsonl: found no readable file .*wanted spans"):
         build_corpus(CorpusConfig(source, spans=str(tmp_path / "none.jsonl")), tmp_path / "out")
+
+
+def test_a_vocabulary_trained_on_the_corpus_is_the_folders_own_and_reused(tmp_path):
+    source = write(tmp_path / "corpus.jsonl", documents([TALE, "zyxomma zyxomma zyxomma. " * 5]))
+    config = CorpusConfig(source, vocabulary="train:120")
+    first = build_corpus(config, tmp_path / "out")
+    assert first.tokenizer.size <= 120 and first.tokenizer.fingerprint != Tokenizer.load().fingerprint
+    assert first.tokenizer.unk not in first.token_flat
+    assert build_corpus(config, tmp_path / "out").fingerprint == first.fingerprint
+    assert build_corpus(config, tmp_path / "again").fingerprint == first.fingerprint
+    with pytest.raises(CorpusError, match="vocabulary: found 'train:120', wanted 'train:90'"):
+        build_corpus(CorpusConfig(source, vocabulary="train:90"), tmp_path / "out")
+    with pytest.raises(VocabularyError, match="train:many"):
+        build_corpus(CorpusConfig(source, vocabulary="train:many"), tmp_path / "other")
