@@ -133,7 +133,7 @@ class Measurement:
 
     def __init__(self, preset: Preset, table: BlockTable, out: Path, finished: dict[str, Path]):
         self.preset, self.table, self.out, self.finished = preset, table, out, finished
-        self.recall = ResultTable("Retrieval on questions")
+        self.recall = ResultTable("Retrieval on questions, blocks embedded afresh")
 
     def summary(self) -> dict[str, Any]:
         """`recall`: stage -> "1", "5", "20" -> fraction; `utility`; `generations`; `masked_words`; see the README."""
@@ -169,7 +169,7 @@ class Measurement:
             searcher = exact_searcher(stage, params, self.table)
             q_QE = embed_questions(stage.objective, params, self.table, asked.questions)
             results[name] = asked.row(search_all(searcher, q_QE, max(KS)))
-            self.recall.add(name, asked.setting("exact, embedded afresh"), results[name])
+            self.recall.add(name, asked.setting("exact"), results[name])
         hits = Bm25(self.table).search([q.question for q in asked.questions], max(KS))
         results["bm25"] = asked.row(hits)
         self.recall.add("bm25", asked.setting("bm25"), results["bm25"])

@@ -66,8 +66,8 @@ class Objective(Protocol):
     items: what the index holds. candidates: columns of a retrieval, the null block included; 0 = nothing is retrieved.
     `groups` names the top-level keys of the parameters and the optimiser group each belongs to, so that retriever and
     joint encoder get their own learning rate and start step. An objective that retrieves also has `block_lengths`
-    (padded lengths of retrieved blocks), keeps its towers under `params["retriever"]`, and its batches hold `own_B` (the
-    row a query comes from, -1 for none) and, named `query_*`, all that `embed_queries` reads.
+    (padded lengths of retrieved blocks), keeps its towers under `params["retriever"]`, and its batches hold `own_B`
+    (the row a query comes from, -1 for none) and, named `query_*`, all that `embed_queries` reads.
     """
 
     items: Items
