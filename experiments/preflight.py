@@ -69,12 +69,6 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
             raise PreflightError(
                 f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
             )
-    joint = max(objective.batch_lengths) + max(objective.block_lengths) - 2
-    positions = objective.joint.bert.positions
-    if joint > positions:
-        raise PreflightError(
-            f"{name}: the longest query and block take {joint} places, objective.joint.bert.positions is {positions}"
-        )
     if objective.candidates < 2:
         raise PreflightError(f"{name}.objective.candidates={objective.candidates}, wanted the null block and one more")
     if isinstance(refresh.index, Scann) and importlib.util.find_spec("scann") is None:

@@ -89,7 +89,7 @@ def _recall(run: Run, params: Params, step: int, questions: str, limit: int | No
     ann = refresh.index.build(vectors)
     if ann.kind != "exact":
         hits = search_all(ann, q_QE, max(KS))
-row = asked.row(hits) | {"ANN recall": f"{recall_at_k(hits, best):.1%}"}
+        row = asked.row(hits) | {"ANN recall": f"{recall_at_k(hits, best):.1%}"}
         table.add(run.name, asked.setting(ann.kind, generation_step=step, index_age=0), row)
     hits = Bm25(run.table).search([q.question for q in asked.questions], max(KS))
     table.add("bm25", asked.setting("bm25"), asked.row(hits))

@@ -49,13 +49,14 @@ class Ict:
         body = np.concatenate([unit.token_T[:start], unit.token_T[end:]]) if cut else unit.token_T
         special = unit.special
         query_T, query_length = _framed([unit.token_T[start:end]], self.query_length, special)
-        block_T, block_length = _framed([unit.title_T, body], length, special)
+        title_T = unit.title_T[: length - 3]  # as pack_blocks: a title may take all but the special tokens
+        block_T, block_length = _framed([title_T, body], length, special)
         return {
             "query_token_T": query_T,
             "query_length": query_length,
             "block_token_T": block_T,
             "block_length": block_length,
-            "block_body": np.int32(2 + len(unit.title_T)),
+            "block_body": np.int32(2 + len(title_T)),
             "cut": np.bool_(cut),
         }
 

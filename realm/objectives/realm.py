@@ -23,6 +23,10 @@ from realm.text.table import BlockTable
 from realm.text.units import SentenceUnit, SentenceUnits
 
 
+class ObjectiveError(ValueError):
+    """An objective whose parts do not fit together."""
+
+
 @dataclass(frozen=True)
 class Realm:
     """Joint pretraining of retriever and knowledge-augmented encoder.
@@ -40,6 +44,14 @@ class Realm:
     max_predictions: int = 10
     batch_lengths: tuple[int, ...] = (96,)
     block_lengths: tuple[int, ...] = (288,)
+
+    def __post_init__(self) -> None:
+        places = max(self.batch_lengths) + max(self.block_lengths) - 2
+        if places > self.joint.bert.positions:
+            raise ObjectiveError(
+                f"found a query of {max(self.batch_lengths)} and a block of {max(self.block_lengths)} wordpieces, "
+                f"{places} places together, and joint.bert.positions={self.joint.bert.positions}: shorten one of them"
+            )
 
     def init(self, key: Any) -> Params:
         retriever_key, joint_key = jax.random.split(key)

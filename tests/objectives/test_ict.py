@@ -159,3 +159,10 @@ def test_dropout_needs_a_key(batch):
     close(plain, loss_of(ICT, PARAMS, batch), rtol=1e-5)
     first, second, again = (float(loss_of(dropped, PARAMS, batch, jax.random.key(seed))[0]) for seed in (0, 1, 0))
     assert first == again and abs(first - second) > 1e-3 and abs(first - plain[0]) > 1e-3
+
+
+def test_a_title_that_fills_the_block_leaves_room_for_its_frame(units):
+    long = units[0]._replace(title_T=np.full(100, 5, np.int32))
+    example = ICT.example(long, example_rng(0, 0, 0), 64)
+    assert example["block_length"] == 64 and example["block_body"] == 63
+    assert real(example, "block")[-2:] == [long.special.sep, long.special.sep]

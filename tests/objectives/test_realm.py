@@ -9,7 +9,7 @@ import pytest
 
 from realm.models.masked_lm import masked_lm
 from realm.objectives.ict import Ict
-from realm.objectives.realm import block_arrays, reader_inputs
+from realm.objectives.realm import ObjectiveError, block_arrays, reader_inputs
 from realm.retrieve import NULL, distinct_sizes
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 from realm.text.packing import pack_blocks
@@ -248,3 +248,8 @@ def test_the_index_and_the_loss_score_a_candidate_alike(table, found):
     for b, row_K in enumerate(candidates.id_BK):
         stored = dict(zip(hits.id_BK[b].tolist(), hits.score_BK[b].tolist(), strict=True))
         np.testing.assert_allclose(score_BK[b, 1:], [stored[row] for row in row_K[1:].tolist()], atol=1e-4)
+
+
+def test_more_places_than_the_reader_has_positions_is_refused():
+    with pytest.raises(ObjectiveError, match="40 and a block of 80 .* 118 places together, .*positions=112"):
+        replace(REALM, block_lengths=(80,))
