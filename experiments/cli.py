@@ -48,6 +48,8 @@ class Pretrain:
     """Go on with what a killed or stopped job left."""
     overwrite: bool = False
     """Delete what is there and start again."""
+    init: str | None = None
+    """Start every encoder from these weights: `hf:PATH`, a folder of BERT-family safetensors, or `embedded`."""
     json: Path | None = None
     """Also write the table of recall to this file: `title` and `rows`, each with its `name`, its `setting` (data set,
     corpus, index, ...) and `values`, column -> `value` (a fraction), `text` (as printed), `hits`, `questions`."""
@@ -140,7 +142,7 @@ def pretrain(arguments: list[str]) -> int:
     """realm pretrain PRESET"""
     import tyro
 
-    from experiments.config import Preset
+    from experiments.config import Preset, with_init
     from experiments.pipeline import pretrain as run
     from experiments.presets import PRESETS, card
 
@@ -162,7 +164,8 @@ def pretrain(arguments: list[str]) -> int:
     existing = "resume" if given.resume else "overwrite" if given.overwrite else "refuse"
     _at_least_one("max-questions", given.preset.max_questions)
     _make_room(given.json)
-    run(given.preset, given.out or Path("runs") / name, existing, given.json)
+    preset = with_init(given.preset, given.init) if given.init else given.preset
+    run(preset, given.out or Path("runs") / name, existing, given.json)
     return 0
 
 

@@ -6,7 +6,7 @@ Unions are written with a `type` tag, so that config.json reads back to the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cattrs
@@ -16,6 +16,7 @@ from index_refresh.schedule import parse_schedule
 from index_refresh.sync import Sync
 from realm.index.exact import Exact
 from realm.index.scann import Scann
+from realm.models.weights import bert_config
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.realm import Realm
@@ -88,6 +89,25 @@ class Preset:
         """The stages there are, in the order they run."""
         named = {"mlm": self.mlm, "ict": self.ict, "realm": self.realm}
         return {name: stage for name, stage in named.items() if stage is not None}
+
+
+def with_init(preset: Preset, spec: str) -> Preset:
+    """The preset with every encoder of every stage started from `spec` (`hf:PATH` or `embedded`) and shaped like it.
+
+    Dropout, compute dtype and rematerialisation stay the preset's. Raises WeightsError where there are no such weights.
+    """
+    found = bert_config(spec)
+
+    def started(encoder):
+        own = {name: getattr(encoder.bert, name) for name in ("dropout", "attention_dropout", "compute_dtype", "remat")}
+        return replace(encoder, bert=replace(found, **own), init=spec)
+
+    stages = {}
+    for name, stage in preset.stages().items():
+        encoders = [part for part in ("retriever", "joint") if hasattr(stage.objective, part)]
+        changed = {part: started(getattr(stage.objective, part)) for part in encoders}
+        stages[name] = replace(stage, objective=replace(stage.objective, **changed))
+    return replace(preset, **stages)
 
 
 def _converter() -> cattrs.Converter:

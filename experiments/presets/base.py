@@ -21,11 +21,9 @@ def preset() -> Preset:
 
     realm pretrain base --corpus.documents wikipedia.jsonl.gz --corpus.spans spans.jsonl.gz
 
-    The numbers are the paper's and its released code's (Guu et al. 2020; Lee et al. 2019 for ICT). To start from BERT
-    as the paper does, give every stage its weights and their gelu: --ict.objective.retriever.init hf:PATH
-    --ict.objective.retriever.bert.gelu erf, and the same for realm.objective.retriever, realm.objective.joint and
-    mlm.objective.joint. One process over all devices of one host; the refresh is synchronous: training waits while
-    the corpus is embedded.
+    The numbers are the paper's and its released code's (Guu et al. 2020; Lee et al. 2019 for ICT). Add --init hf:PATH
+    to start every tower from BERT, as the paper does. One process over all devices of one host; the refresh is
+    synchronous: training waits while the corpus is embedded.
     """
     bert = BertConfig(compute_dtype="bfloat16", remat=True)
     retriever, joint = DualEncoderConfig(bert=bert), MaskedLmConfig(bert=bert)

@@ -2,12 +2,14 @@
 
 import json
 
+import jax
 import pytest
 from cattrs import ClassValidationError
 
-from experiments.config import Preset, Refresh, Stage, from_json, to_json
+from experiments.config import Preset, Refresh, Stage, from_json, to_json, with_init
 from experiments.presets import PRESETS, card
 from index_refresh.schedule import ScheduleError
+from realm.models.weights import WeightsError
 from realm.objectives.realm import Realm
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 
@@ -35,3 +37,21 @@ def test_an_unknown_field_is_refused():
 def test_a_bad_schedule_is_refused_when_the_config_is_made():
     with pytest.raises(ScheduleError):
         Refresh(schedule="sometimes")
+
+
+def test_one_init_starts_every_encoder_and_shapes_it():
+    tiny = PRESETS["tiny"]()
+    started = with_init(tiny, "embedded")
+    encoders = [
+        started.mlm.objective.joint,
+        started.ict.objective.retriever,
+        started.realm.objective.retriever,
+        started.realm.objective.joint,
+    ]
+    assert all(e.init == "embedded" and (e.bert.width, e.bert.layers, e.bert.gelu) == (128, 2, "erf") for e in encoders)
+    assert all(e.bert.dropout == 0.0 for e in encoders)  # the preset's, not the file's
+    assert started.realm.training == tiny.realm.training and started.realm.objective.retriever.width == 32
+    params = started.ict.objective.init(jax.random.key(0))["retriever"]["tower"]["bert"]
+    assert params["word"]["embedding"].shape == (30522, 128)
+    with pytest.raises(WeightsError, match="/no/such"):
+        with_init(tiny, "hf:/no/such")
