@@ -80,8 +80,13 @@ def brute_force(query_BE: np.ndarray, vector_NE: np.ndarray, k: int) -> Hits:
     return Hits(score_BK, id_BK, score_BK > -np.inf)
 
 
-def assert_sound(hits: Hits, query_BE: np.ndarray, vector_NE: np.ndarray, k: int, tolerance: float = 1e-3) -> None:
-    """What every result must be, whatever was found: k columns, best first, real rows with their scores, no phantom."""
+def assert_sound(
+    hits: Hits, query_BE: np.ndarray, vector_NE: np.ndarray, k: int, tolerance: float = 1e-3, unit: float = 1.0
+) -> None:
+    """What every result must be, whatever was found: k columns, best first, real rows with their scores, no phantom.
+
+    unit: a score of ordinary size; smaller ones may be off by as much as `tolerance` of it.
+    """
     shape = (len(query_BE), k)
     assert (hits.score_BK.shape, hits.id_BK.shape, hits.valid_BK.shape) == (shape,) * 3
     assert (hits.score_BK.dtype, hits.id_BK.dtype, hits.valid_BK.dtype) == (np.float32, np.int32, bool)
@@ -96,5 +101,5 @@ def assert_sound(hits: Hits, query_BE: np.ndarray, vector_NE: np.ndarray, k: int
         keys = list(zip(-score_K[valid_K], found, strict=True))
         assert keys == sorted(keys), "not best first, equal scores by row"
     true_BK = np.einsum("be,bke->bk", query_BE, vector_NE[hits.id_BK])
-    off_BK = np.abs(hits.score_BK - true_BK) / (1 + np.abs(true_BK))
+    off_BK = np.abs(hits.score_BK - true_BK) / (unit + np.abs(true_BK))
     assert (off_BK[hits.valid_BK] < tolerance).all(), "a score that is not its row's inner product"
