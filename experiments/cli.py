@@ -1,13 +1,16 @@
-"""The command line. Four verbs; each parses its own fields with tyro, and imports what it needs only when it runs."""
+"""The command line: a table of verbs. Each parses its own fields and imports what it needs only when it runs."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from dataclasses import dataclass, field, make_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
+
+from experiments.arguments import UsageError, at_least_one, make_room, parse, run_and, write_answer
+from experiments.data_command import data
 
 HELP = """\
 realm: retrieval-augmented language-model pretraining
@@ -22,20 +25,6 @@ PRESET is a name or a preset.json file: change index, masking or stages there (e
 RUN is the folder of a main job (runs/sample) or of one of its stages (runs/sample/realm).
 Every verb takes --help; every preset field can be changed: realm pretrain sample --realm.training.steps 200
 """
-
-
-class UsageError(ValueError):
-    """A command that cannot be understood; the message says what to type."""
-
-
-@dataclass(frozen=True)
-class DataBuild:
-    """Builds a corpus folder from documents."""
-
-    out: Path
-    """Folder to write; an existing one of the same source and fields is reused."""
-    json: Path | None = None
-    """Also write the counts (`documents`, `blocks`, `spans`, `skips`, ...; the manifest) to this file."""
 
 
 @dataclass(frozen=True)
@@ -111,37 +100,13 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _verb(arguments: list[str]) -> int:
-    verbs = {"data": data, "pretrain": pretrain, "evaluate": evaluate, "report": report}
-    if arguments[0] not in verbs:
-        raise UsageError(f"no verb {arguments[0]!r}: wanted one of {', '.join(verbs)} (realm --help)")
-    return verbs[arguments[0]](arguments[1:])
-
-
-def data(arguments: list[str]) -> int:
-    """realm data build DOCUMENTS --out DIR"""
-    if not arguments or arguments[0] != "build":
-        raise UsageError("wanted `realm data build DOCUMENTS --out DIR` (realm data build --help)")
-    import tyro
-
-    from experiments.show import show_manifest
-    from realm.text.blocks import CorpusConfig, build_corpus
-
-    corpus = Annotated[CorpusConfig, tyro.conf.arg(name="")]
-    rest = arguments[1:]
-    if rest and not rest[0].startswith("-"):
-        rest = ["--documents", *rest]
-    given = _parse(DataBuild, rest, "realm data build DOCUMENTS", corpus=(corpus, None))
-    _make_room(given.json)
-    table = build_corpus(given.corpus, given.out)
-    show_manifest(table)
-    _write_json(given.json, table.manifest)
-    return 0
+    if arguments[0] not in VERBS:
+        raise UsageError(f"no verb {arguments[0]!r}: wanted one of {', '.join(VERBS)} (realm --help)")
+    return VERBS[arguments[0]](arguments[1:])
 
 
 def pretrain(arguments: list[str]) -> int:
     """realm pretrain PRESET"""
-    import tyro
-
     from experiments.config import Preset, with_init
     from experiments.pipeline import pretrain as run
     from experiments.presets import PRESETS, card
@@ -157,13 +122,12 @@ def pretrain(arguments: list[str]) -> int:
         print("realm pretrain PRESET --help shows every field of a preset.")
         return 0 if arguments else 2
     name, preset, about = chosen_preset(arguments[0])
-    kind = Annotated[Preset, tyro.conf.arg(name="")]
-    given = _parse(Pretrain, arguments[1:], f"realm pretrain {arguments[0]}", about, preset=(kind, preset))
+    given = parse(Pretrain, arguments[1:], f"realm pretrain {arguments[0]}", about, preset=(Preset, preset))
     if given.resume and given.overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     existing = "resume" if given.resume else "overwrite" if given.overwrite else "refuse"
-    _at_least_one("max-questions", given.preset.max_questions)
-    _make_room(given.json)
+    at_least_one("max-questions", given.preset.max_questions)
+    make_room(given.json)
     preset = with_init(given.preset, given.init) if given.init else given.preset
     run(preset, given.out or Path("runs") / name, existing, given.json)
     return 0
@@ -187,65 +151,32 @@ def chosen_preset(given: str) -> tuple[str, Any, str]:
 
 def evaluate(arguments: list[str]) -> int:
     """realm evaluate RUN"""
-    run, given = _run_and(Evaluate, arguments, "evaluate")
-    _at_least_one("max-questions", given.max_questions)
-    _make_room(given.json)
+    run, given = run_and(Evaluate, arguments, "evaluate")
+    at_least_one("max-questions", given.max_questions)
+    make_room(given.json)
     from experiments.show import evaluate_run
 
-    _write_json(given.json, evaluate_run(run, given.questions, given.max_questions))
+    write_answer(given.json, evaluate_run(run, given.questions, given.max_questions))
     return 0
 
 
 def report(arguments: list[str]) -> int:
     """realm report RUN"""
-    run, given = _run_and(Report, arguments, "report")
-    _at_least_one("examples", given.examples)
-    _make_room(given.json)
+    run, given = run_and(Report, arguments, "report")
+    at_least_one("examples", given.examples)
+    make_room(given.json)
     from experiments.show import report_run
 
-    _write_json(given.json, report_run(run, given.examples, given.seed))
+    write_answer(given.json, report_run(run, given.examples, given.seed))
     return 0
 
 
-def _parse(
-    kind: type, arguments: list[str], prog: str, description: str | None = None, **extra: tuple[Any, Any]
-) -> Any:
-    """Parses `kind` with further fields `name=(type, default)`, whose own fields need no prefix."""
-    import tyro
-
-    fields = [(n, t) if d is None else (n, t, field(default=d)) for n, (t, d) in extra.items()]
-    whole = make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
-    options = (tyro.conf.AvoidSubcommands,)
-    return tyro.cli(whole, args=arguments, prog=prog, description=description or kind.__doc__, config=options)
-
-
-def _run_and(kind: type, arguments: list[str], verb: str):
-    import tyro
-
-    if arguments and arguments[0] in ("-h", "--help"):
-        tyro.cli(kind, args=["--help"], prog=f"realm {verb} RUN")
-    if not arguments or arguments[0].startswith("-"):
-        raise UsageError(f"wanted `realm {verb} RUN`, RUN being a folder such as runs/sample")
-    return Path(arguments[0]), tyro.cli(kind, args=arguments[1:], prog=f"realm {verb} RUN")
-
-
-def _at_least_one(name: str, number: int | None) -> None:
-    if number is not None and number < 1:
-        raise UsageError(f"found --{name} {number}, wanted at least 1")
-
-
-def _make_room(path: Path | None) -> None:
-    """Makes the folder of a file that is written at the end: better to fail now than after the work."""
-    if path is not None and path.is_dir():
-        raise UsageError(f"{path} is a folder: wanted a file for --json")
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-
-def _write_json(path: Path | None, value) -> None:
-    if path is not None:
-        path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
+VERBS: dict[str, Callable[[list[str]], int]] = {
+    "data": data,
+    "pretrain": pretrain,
+    "evaluate": evaluate,
+    "report": report,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

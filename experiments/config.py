@@ -12,33 +12,45 @@ from typing import Any
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
+from index_refresh.external import External
+from index_refresh.interleave import Interleave
+from index_refresh.process import Process
 from index_refresh.schedule import parse_schedule
 from index_refresh.sync import Sync
+from realm.index.alsh import Alsh
 from realm.index.exact import Exact
+from realm.index.random_rows import RandomRows
 from realm.index.scann import Scann
+from realm.index.sharded import Sharded
 from realm.models.weights import bert_config
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.realm import Realm
 from realm.text.blocks import CorpusConfig
+from realm.text.facts import FactsConfig
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 from realm.training.loop import Training
 
 AnyObjective = Mlm | Ict | Realm
-AnyIndex = Exact | Scann
+AnyPart = Exact | Scann | Alsh
+AnyIndex = Exact | Scann | Alsh | Sharded | RandomRows
+AnyEngine = Sync | Process | Interleave | External
 AnyMasking = SalientSpan | RandomSpan | RandomToken
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """How the index follows the towers. schedule: `every 500`, `never`, or a ramp such as `0-1000:500,1000-:2000`.
+    """How the index follows the towers.
 
+    schedule: `every 500`, `never`, a ramp such as `0-1000:500,1000-:2000`, each optionally followed by `latency 120`;
+    `drift 0.2 check 100`; `recorded RUN/generations.jsonl`. engine: Sync waits, Process embeds in a child on this host,
+    External in a job of its own (`realm refresh`), Interleave on the same devices between steps.
     block_lengths: padded lengths when the corpus is embedded; batch_rows: blocks a batch; shard_rows: vectors a file.
     """
 
     schedule: str = "every 500"
     index: AnyIndex = field(default_factory=Scann)
-    engine: Sync = field(default_factory=Sync)
+    engine: AnyEngine = field(default_factory=Sync)
     block_lengths: tuple[int, ...] = (64, 128, 192, 288)
     batch_rows: int = 64
     shard_rows: int = 65536
@@ -70,6 +82,8 @@ class Preset:
 
     corpus: CorpusConfig
     """Documents, spans and how they are cut."""
+    facts: FactsConfig | None = None
+    """A corpus of facts besides (or alone, where `corpus` names no documents): blocks, statements, held-out ones."""
     built_corpus: str | None = None
     """A folder made by `realm data build`, used instead of building `corpus`."""
     questions: str | None = None
@@ -112,8 +126,10 @@ def with_init(preset: Preset, spec: str) -> Preset:
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
-    for union in (AnyMasking, AnyIndex, AnyObjective):  # inner ones first: a hook is fixed when it is made
-        configure_tagged_union(union, converter, tag_name="type")
+    # Inner ones first: a hook is fixed when it is made.
+    for union in (AnyPart, AnyMasking, AnyIndex, AnyEngine, AnyObjective):
+        more = {"default": Sync} if union is AnyEngine else {}  # configs of before have no tag here
+        configure_tagged_union(union, converter, tag_name="type", **more)
     return converter
 
 

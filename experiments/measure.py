@@ -12,7 +12,7 @@ from rich.console import Console
 
 from experiments.config import Preset, Stage
 from experiments.locate import resolve
-from index_refresh.embed import Embedder
+from index_refresh.embed import Embedder, finish
 from index_refresh.recipe import Recipe
 from realm.evaluation.answers import BlockAnswers
 from realm.evaluation.bm25 import Bm25
@@ -95,7 +95,7 @@ class QuestionSet:
         return Setting(
             dataset=Path(self.path).name,
             split=f"{len(self.questions)} questions",
-            rows=self.table.rows,
+            rows=self.table.indexed,
             corpus=self.table.fingerprint,
             k=max(KS),
             index=index,
@@ -119,8 +119,8 @@ def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.nda
         lengths=refresh.block_lengths,
     )
     embedder = Embedder(recipe, table, {"retriever": params["retriever"]})
-    for low in range(0, table.rows, refresh.shard_rows):
-        yield embedder.shard(low, min(low + refresh.shard_rows, table.rows), lambda done: None)
+    for low in range(0, table.indexed, refresh.shard_rows):
+        yield finish(embedder.shard(low, min(low + refresh.shard_rows, table.indexed), lambda done: None))
 
 
 def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:
@@ -138,7 +138,7 @@ class Measurement:
     def summary(self) -> dict[str, Any]:
         """`recall`: stage -> "1", "5", "20" -> fraction; `utility`; `generations`; `masked_words`; see the README."""
         # masked_words is null, with a masked_words_reason, where nothing is held out
-        summary: dict[str, Any] = {"corpus": {"rows": self.table.rows, "fingerprint": self.table.fingerprint}}
+        summary: dict[str, Any] = {"corpus": {"rows": self.table.indexed, "fingerprint": self.table.fingerprint}}
         if self.preset.questions:
             summary["recall"] = self._recall()
         if "realm" in self.finished:

@@ -20,33 +20,40 @@ from typing import Any
 import jax
 
 from experiments.config import Preset, Stage, to_json
-from experiments.locate import resolve
+from experiments.locate import resolved
 from experiments.measure import Measurement
 from experiments.preflight import PreflightError, preflight
 from index_refresh.recipe import Recipe
 from index_refresh.schedule import parse_schedule
 from realm.protocols import Params
-from realm.text.blocks import build_corpus
+from realm.text.blocks import CorpusConfig, build_corpus
+from realm.text.facts import FILES, FactsConfig, write_facts
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
 from realm.training.loop import train
 from realm.training.metrics import ProgressLine, read_metrics
 from realm.training.run_folder import (
+    DELETED,
     FREE,
     Existing,
     RunFolder,
     RunFolderError,
-    differences,
+    changed_fields,
+    empty_folder,
     read_json,
-    remove_folder,
     write_json,
 )
 
-OWN = (".lock", "corpus")
+LOCK, FACTS = ".lock", "facts"
+# What a job may leave in its folder while it has no preset.json.
+OWN = (LOCK, DELETED, "corpus", FACTS, "preset.json.partial")
+# What a resumed job may have other than its preset.json says, besides what a stage may.
+FREE_OF_A_JOB = (*FREE, "questions", "max_questions", "continue_ict")
 
 
 class Stopped(SystemExit):
-    """A signal ended a stage early; it is saved, and `--resume` goes on."""
+    """A signal ended a stage early; it is saved, and `--resume` goes on. The exit status is 128 + the signal's number,
+    as of a process that died of it, so that `realm pretrain sample && realm evaluate runs/sample` ends there."""
 
 
 def pretrain(preset: Preset, out: Path, existing: Existing, table_json: Path | None = None) -> dict[str, Any]:
@@ -57,8 +64,8 @@ def pretrain(preset: Preset, out: Path, existing: Existing, table_json: Path | N
     """
     began = time.monotonic()
     out = Path(out)
-    claim(preset, out, existing)
     with locked(out):
+        claim(preset, out, existing)
         table = open_corpus(preset, out)
         print(corpus_line(table), file=sys.stderr)
         preflight(preset, table)
@@ -87,32 +94,38 @@ def pretrain(preset: Preset, out: Path, existing: Existing, table_json: Path | N
 
 
 def claim(preset: Preset, out: Path, existing: Existing) -> None:
-    """Makes `out` the folder of this job, or says why it cannot be."""
+    """Makes the locked folder `out` that of this job, or says why it cannot be."""
+    if (out / DELETED).exists():  # of an overwrite that was killed
+        shutil.rmtree(out / DELETED)
     known = read_json(out / "preset.json")
     if known is None:
-        if out.is_dir() and any(p.name not in OWN and not p.name.startswith("corpus.partial") for p in out.iterdir()):
-            raise RunFolderError(f"{out} has files but no preset.json: not a main job, so it is left alone")
         if existing == "resume":
             print(f"{out}: nothing to resume yet, starting", file=sys.stderr)
     elif existing == "refuse":
         raise RunFolderError(f"{out} exists: add --resume to go on with it or --overwrite to delete it")
     elif existing == "overwrite":
-        remove_folder(out)
+        empty_folder(out, keep=LOCK, last="preset.json")
     else:
-        free = (*FREE, "questions", "max_questions", "continue_ict")
-        changed = sorted(d for d in differences(known, to_json(preset)) if d.rpartition(".")[2] not in free)
+        changed = changed_fields(known, to_json(preset), FREE_OF_A_JOB)
         if changed:
             raise RunFolderError(
                 f"{out}/preset.json differs from this command in {', '.join(changed)}: a resumed job keeps its fields. "
                 "Use the old values, another --out, or --overwrite"
             )
-    out.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Holds the folder for this process; the lock goes with the process, however it ends."""
-    with (out / ".lock").open("w") as file:
+    """Holds the folder, made where there is none, for this process; the lock goes with the process, however it ends.
+
+    Raises RunFolderError for a folder with the files of somebody else, which does not even get a lock file, and for one
+    in use.
+    """
+    if out.is_dir() and not (out / "preset.json").exists():
+        if any(p.name not in OWN and not p.name.startswith("corpus.partial") for p in out.iterdir()):
+            raise RunFolderError(f"{out} has files but no preset.json: not a main job, so it is left alone")
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -130,15 +143,31 @@ def open_corpus(preset: Preset, out: Path) -> BlockTable:
         return BlockTable.open(folder)
     for left in out.glob("corpus.partial*"):  # of a build that was killed
         shutil.rmtree(left)
-    config = dataclasses.replace(
-        preset.corpus, documents=resolve(preset.corpus.documents), spans=resolve(preset.corpus.spans)
+    corpus = resolved(preset.corpus)
+    return build_corpus(with_facts(corpus, preset.facts, out / FACTS) if preset.facts else corpus, folder)
+
+
+def with_facts(corpus: CorpusConfig, facts: FactsConfig, folder: Path) -> CorpusConfig:
+    """The corpus with the files of a facts corpus added, which are written to `folder` unless they are there."""
+    wanted = to_json(facts)
+    known = read_json(folder / "facts.json")
+    if known is None or known["config"] != wanted:
+        counts = write_facts(facts, folder)
+        write_json(folder / "facts.json", {"config": wanted, "counts": counts})
+    files = {name: str(folder / file) for name, file in FILES.items()}
+    return dataclasses.replace(
+        corpus,
+        only_retrieved=(*corpus.only_retrieved, files["documents"]),
+        only_masked=(*corpus.only_masked, files["statements"]),
+        spans=(*corpus.spans, files["spans"]),
     )
-    return build_corpus(config, folder)
 
 
 def corpus_line(table: BlockTable) -> str:
     heldout = int(table.heldout_N.sum())
-    return f"corpus  {table.rows} blocks ({heldout} held out), fingerprint {table.fingerprint[:12]}, {table.path}"
+    only_masked = f", {table.rows - table.indexed} more only masked" if table.indexed < table.rows else ""
+    blocks = f"{table.indexed} blocks ({heldout} held out){only_masked}"
+    return f"corpus  {blocks}, fingerprint {table.fingerprint[:12]}, {table.path}"
 
 
 def run_stage(
@@ -171,12 +200,13 @@ def run_stage(
     if outcome.step == stage.training.steps:
         run.finish({"step": outcome.step, "seconds": read_metrics(folder / "metrics.jsonl")[-1]["seconds"]})
     if outcome.stopped:
-        raise Stopped(0)
+        raise Stopped(128 + outcome.stopped)
     return folder
 
 
-def start_refresher(stage: Stage, table: BlockTable, folder: Path, report) -> Any:
-    recipe = Recipe(
+def recipe_of(stage: Stage, table: BlockTable) -> Recipe:
+    """How the stage's snapshots become indexes."""
+    return Recipe(
         objective=stage.objective,
         corpus=str(table.path),
         index=stage.refresh.index,
@@ -184,7 +214,11 @@ def start_refresher(stage: Stage, table: BlockTable, folder: Path, report) -> An
         batch_rows=stage.refresh.batch_rows,
         lengths=stage.refresh.block_lengths,
     )
-    return stage.refresh.engine.start(recipe, parse_schedule(stage.refresh.schedule), folder, report=report)
+
+
+def start_refresher(stage: Stage, table: BlockTable, folder: Path, report) -> Any:
+    schedule = parse_schedule(stage.refresh.schedule)
+    return stage.refresh.engine.start(recipe_of(stage, table), schedule, folder, report=report)
 
 
 def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:

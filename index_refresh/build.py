@@ -6,12 +6,16 @@ or the whole generation; called again with the same snapshot it goes on from the
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
+import jax
+
 from index_refresh import files, snapshot
-from index_refresh.embed import embed
+from index_refresh.embed import embedding, finish
 from index_refresh.generation import ENCODER, INDEX, Generation
 from index_refresh.recipe import Recipe
 from index_refresh.store import Draft, GenerationStore
@@ -25,19 +29,46 @@ class BuildError(ValueError):
     """An index that does not hold what it was given."""
 
 
-def make_generation(store: GenerationStore, step: int, params: Params, tick: Tick) -> Generation:
+def make_generation(
+    store: GenerationStore,
+    step: int,
+    params: Params,
+    tick: Tick,
+    *,
+    taken: float | None = None,
+    confirm: Callable[[], None] = lambda: None,
+) -> Generation:
+    """`making`, all of it at once."""
+    return finish(making(store, step, params, tick, taken=taken, confirm=confirm))
+
+
+def making(
+    store: GenerationStore,
+    step: int,
+    params: Params,
+    tick: Tick,
+    *,
+    taken: float | None = None,
+    confirm: Callable[[], None] = lambda: None,
+) -> Generator[int, None, Generation]:
     """The generation of `params` = {'retriever': tree of arrays} at `step`; taken as it is where it exists already.
 
-    `tick(phase, done, total)`, phase 'embedding' or 'building', counts rows. Raises StaleSnapshot, SnapshotError,
-    EmbedError, BuildError. The publication is not logged: the owner of the log does that (`store.log_published`).
+    Made in pieces: yields how many batches were embedded since the last time. `tick(phase, done, total)`, phase
+    'embedding' or 'building', counts rows. `taken`: when the parameters were handed over, in seconds since the epoch.
+    `confirm` may raise to say that these parameters are no longer wanted; it is asked while nobody else can change the
+    order of the generations. Raises StaleSnapshot, Overtaken, SnapshotError, EmbedError, BuildError. The publication
+    is not logged: the owner of the log does that (`store.log_published`).
     """
+    taken = time.time() if taken is None else taken
     params = snapshot.to_host({"retriever": params["retriever"]})
-    draft = store.begin(step, snapshot.fingerprint(params))
+    draft = store.begin(step, snapshot.fingerprint(params), confirm)
     if isinstance(draft, Generation):
         return draft
     snapshot.write_params(draft.folder / ENCODER, params)
-    recipe, rows = store.recipe, store.table.rows
-    shards, dim = embed(recipe, store.table, params, draft, lambda done, total: tick("embedding", done, total))
+    recipe, rows = store.recipe, store.table.indexed
+    shards, dim = yield from embedding(
+        recipe, store.table, params, draft, lambda done, total: tick("embedding", done, total)
+    )
     tick("building", 0, rows)
     names = tuple(shard["file"] for shard in shards)
     settings, seconds_build = build(recipe, draft, StoredVectors(draft.folder, names, rows, dim, recipe.vector_dtype))
@@ -50,11 +81,27 @@ def make_generation(store: GenerationStore, step: int, params: Params, tick: Tic
             "dtype": recipe.vector_dtype,
             "shards": [{key: shard[key] for key in shard if key != "seconds"} for shard in shards],
             "index": settings,
+            "taken": taken,
             "seconds_embed": seconds_embed,
             "seconds_build": seconds_build,
             "blocks_per_second": rows / max(seconds_embed, 1e-9),
+            "peak_host_bytes": peak_host_bytes(),
+            "peak_device_bytes": peak_device_bytes(),
         },
+        confirm,
     )
+
+
+def peak_host_bytes() -> int:
+    """The most memory this process has held so far, whatever for."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def peak_device_bytes() -> int | None:
+    """The most that any of this process's devices has held, None where the platform does not say (CPU)."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)
 
 
 def build(recipe: Recipe, draft: Draft, vectors: StoredVectors) -> tuple[dict[str, Any], float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,16 @@ from index_refresh.vectors import decode, encode, shard_name, write_shard
 from realm.protocols import Arrays, Objective, Params
 
 Tick = Callable[[int, int], None]
+Shards = tuple[list[dict[str, Any]], int]
 IN_FLIGHT = 2  # batches computing while the host packs the next one
 
 
 class EmbedError(ValueError):
     """Blocks that could not be turned into vectors."""
+
+
+class NoSpace(EmbedError):
+    """The disk is too full for the vectors; tried again later, it may not be."""
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -69,7 +74,7 @@ class Embedder:
 
     def __init__(self, recipe: Recipe, table: Table, params: Params) -> None:
         self.recipe, self.table = recipe, table
-        self.mesh = choose_devices(recipe, table.rows)
+        self.mesh = choose_devices(recipe, table.indexed)
         self.batch_rows = recipe.batch_rows * self.mesh.size
         self.placement = NamedSharding(self.mesh, PartitionSpec("rows"))
         self.params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
@@ -81,8 +86,13 @@ class Embedder:
             raise EmbedError(f"embed_items gave shape {shape} for {recipe.batch_rows} blocks, wanted one vector each")
         self.dim = shape[1]
 
-    def shard(self, low: int, high: int, tick: Callable[[int], None]) -> np.ndarray:
-        """float32 [high - low, E] of these rows. `tick` hears how many of them are done."""
+    def batches(self, low: int, high: int) -> Iterator[tuple[np.ndarray, int]]:
+        """The batches that rows [low, high) are embedded in; row numbers count from `low`."""
+        return plan_batches(np.asarray(self.table.length_N[low:high]), self.recipe.lengths, self.batch_rows)
+
+    def shard(self, low: int, high: int, tick: Callable[[int], None]) -> Generator[int, None, np.ndarray]:
+        """Yields 1 for each batch sent to the devices; returns float32 [high - low, E] of these rows. `tick` hears how
+        many of them are done."""
         vector_NE = np.empty((high - low, self.dim), np.float32)
         waiting: deque[tuple[np.ndarray, jax.Array]] = deque()
         done = 0
@@ -95,13 +105,13 @@ class Embedder:
             done += int(real.sum())
             tick(done)
 
-        length_N = np.asarray(self.table.length_N[low:high])
-        for row_N, length in plan_batches(length_N, self.recipe.lengths, self.batch_rows):
+        for row_N, length in self.batches(low, high):
             blocks = self.recipe.pack(self.table, np.where(row_N >= 0, row_N + low, -1), length)
             blocks = jax.device_put(blocks, self.placement)
             waiting.append((row_N, embed_batch(self.recipe.objective, self.mesh, self.params, blocks)))
             if len(waiting) > IN_FLIGHT:
                 collect()
+            yield 1
         while waiting:
             collect()
         return vector_NE
@@ -118,30 +128,55 @@ class Embedder:
             )
 
 
-def embed(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick) -> tuple[list[dict[str, Any]], int]:
-    """Writes every vector shard of a draft; ([{file, rows, bytes, sha256, seconds}], E).
+def embed(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick) -> Shards:
+    """`embedding`, all of it at once."""
+    return finish(embedding(recipe, table, params, draft, tick))
 
-    `params` is {'retriever': tree}. `tick(done, total)` counts rows. Shards that an earlier, interrupted call finished
-    and whose bytes are still those it recorded are kept. Raises EmbedError.
+
+def finish(work: Generator[int, None, Any]) -> Any:
+    """Runs work that is given in pieces to its end; its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
+
+
+def count_batches(recipe: Recipe, table: Table) -> int:
+    """How many batches `embedding` counts for a whole corpus, on the devices of this process."""
+    rows = recipe.batch_rows * choose_devices(recipe, table.indexed).size
+    starts = range(0, table.indexed, recipe.shard_rows)
+    lengths = (np.asarray(table.length_N[low : min(low + recipe.shard_rows, table.indexed)]) for low in starts)
+    return sum(sum(1 for _ in plan_batches(length_N, recipe.lengths, rows)) for length_N in lengths)
+
+
+def embedding(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick) -> Generator[int, None, Shards]:
+    """Writes every vector shard of a draft in pieces; returns ([{file, rows, bytes, sha256, seconds}], E).
+
+    `params` is {'retriever': tree}. `tick(done, total)` counts rows. Yields the number of batches done since the last
+    time, shards that were there already counting with all of theirs: those that an earlier, interrupted call finished
+    and whose bytes are still those it recorded. Raises EmbedError.
     """
-    if table.rows == 0:
+    if table.indexed == 0:
         raise EmbedError(f"the corpus {recipe.corpus} holds 0 blocks: there is nothing to retrieve")
-    starts = range(0, table.rows, recipe.shard_rows)
+    starts = range(0, table.indexed, recipe.shard_rows)
     record = files.read_json(draft.progress)
     shards = {name: shard for name, shard in record["shards"].items() if _intact(draft, name, shard)}
     embedder = Embedder(recipe, table, params)
     _check_space(recipe, table, embedder.dim, draft, sum(shard["bytes"] for shard in shards.values()))
     for ordinal, low in enumerate(starts):
-        name, high = shard_name(ordinal), min(low + recipe.shard_rows, table.rows)
+        name, high = shard_name(ordinal), min(low + recipe.shard_rows, table.indexed)
         if name not in shards:
             started = time.perf_counter()
-            vector_NE = embedder.shard(low, high, lambda done, low=low: tick(low + done, table.rows))
+            vector_NE = yield from embedder.shard(low, high, lambda done, low=low: tick(low + done, table.indexed))
             stored_NE = encode(vector_NE, recipe.vector_dtype)
             embedder.check(decode(stored_NE, recipe.vector_dtype), low)
             written = write_shard(draft.folder / name, stored_NE)
             shards[name] = {"file": name} | written | {"seconds": time.perf_counter() - started}
             files.write_json(draft.progress, record | {"shards": shards})
-        tick(high, table.rows)
+        else:
+            yield sum(1 for _ in embedder.batches(low, high))
+        tick(high, table.indexed)
     return [shards[shard_name(ordinal)] for ordinal in range(len(starts))], embedder.dim
 
 
@@ -151,10 +186,10 @@ def _intact(draft: Draft, name: str, shard: dict[str, Any]) -> bool:
 
 
 def _check_space(recipe: Recipe, table: Table, dim: int, draft: Draft, done: int) -> None:
-    needed = table.rows * dim * (4 if recipe.vector_dtype == "float32" else 2) - done
+    needed = table.indexed * dim * (4 if recipe.vector_dtype == "float32" else 2) - done
     free = shutil.disk_usage(draft.folder).free
     if needed > free:
-        raise EmbedError(
-            f"{table.rows} vectors of width {dim} as {recipe.vector_dtype} need {needed / 1e9:.1f} GB more, "
+        raise NoSpace(
+            f"{table.indexed} vectors of width {dim} as {recipe.vector_dtype} need {needed / 1e9:.1f} GB more, "
             f"{draft.folder} has {free / 1e9:.1f} GB: free some, keep fewer generations, or store bfloat16"
         )

@@ -42,6 +42,11 @@ class Generation:
     manifest: dict[str, Any] = field(compare=False, repr=False)
     recipe: Recipe = field(compare=False, repr=False)
 
+    @property
+    def taken(self) -> float:
+        """When the trainer handed over the parameters, in seconds since the epoch."""
+        return float(self.manifest.get("taken", self.manifest["time"]))
+
     def vectors(self) -> StoredVectors:
         """The stored vectors, row n being block n of the corpus."""
         manifest = self.manifest
@@ -49,7 +54,9 @@ class Generation:
         return StoredVectors(self.path, names, manifest["rows"], manifest["dim"], manifest["dtype"])
 
     def searcher(self) -> Searcher:
-        """Loads the index from disk. Raises what the recipe's index raises where another one was built."""
+        """Loads the index from disk, after comparing every file with its checksum: nothing is ever searched in a
+        damaged index. Raises GenerationCorrupt, and what the recipe's index raises where another one was built."""
+        verify(self)
         return self.recipe.index.load(self.path / INDEX, self.vectors())
 
     def query_params(self) -> Params:
@@ -89,7 +96,7 @@ def check_manifest(folder: Path, manifest: dict[str, Any], table: Table, encoder
     mine = "use the corpus this run was started with, or start a new run folder"
     other = "use the checkpoint of this run, or ask for no particular encoder to allow it"
     for what, found, whose, wanted, advice in [
-        ("rows", manifest["rows"], "the corpus", table.rows, mine),
+        ("rows", manifest["rows"], "the corpus", table.indexed, mine),
         ("corpus fingerprint", manifest["corpus_fingerprint"], "the corpus", table.fingerprint, mine),
         ("tokenizer fingerprint", manifest["tokenizer_fingerprint"], "the corpus", table.tokenizer.fingerprint, mine),
         ("encoder fingerprint", manifest["encoder_fingerprint"], "the expected encoder", encoder, other),

@@ -33,9 +33,9 @@ class Index(Protocol):
 
 
 class Table(Protocol):
-    """What embedding needs of a corpus; `realm.text.table.BlockTable` is one."""
+    """What embedding needs of a corpus; `realm.text.table.BlockTable` is one. Rows 0 to indexed - 1 are embedded."""
 
-    rows: int
+    indexed: int
     fingerprint: str
     length_N: np.ndarray
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ DTYPES = {
     "I32": np.int32, "U64": np.uint64, "I64": np.int64, "F16": np.float16, "F32": np.float32, "F64": np.float64,
     "BF16": ml_dtypes.bfloat16,
 }  # fmt: skip
+
+
+class StaleSnapshot(ValueError):
+    """Parameters of a step that is not after the newest one handed over or published."""
 
 
 class SnapshotError(ValueError):
@@ -136,6 +141,18 @@ class SnapshotStore:
         found = self.folder.glob("*/params.safetensors")
         return sorted(int(path.parent.name) for path in found if path.parent.name.isdigit())
 
+    def identity(self, step: int) -> list[int] | None:
+        """Tells this file from any other that was or will be written for this step; None where there is none."""
+        try:
+            stat = self.path(step).stat()
+        except FileNotFoundError:
+            return None
+        return [step, stat.st_ino, stat.st_mtime_ns, stat.st_size]
+
+    def taken(self, step: int) -> float:
+        """When it was written, in seconds since the epoch."""
+        return self.path(step).stat().st_mtime
+
     def path(self, step: int) -> Path:
         return self.folder / str(step) / "params.safetensors"
 
@@ -145,10 +162,27 @@ class SnapshotStore:
         write_params(self.path(step), params)
         return self.path(step)
 
+    def holds(self, step: int, params: dict[Any, Any]) -> bool:
+        """Whether the newest snapshot is this one already. Raises StaleSnapshot where it is of this step or a later one
+        and something else."""
+        waiting = self.steps()
+        if not waiting or step > waiting[-1]:
+            return False
+        found, given = fingerprint(self.read(waiting[-1])), fingerprint(params)
+        if (step, given) != (waiting[-1], found):
+            raise StaleSnapshot(
+                f"found a snapshot of step {step} with fingerprint {given}, but one of step {waiting[-1]} with "
+                f"fingerprint {found} was handed over before: steps only increase. To resume from a checkpoint, call "
+                "rewind(its step) first"
+            )
+        return True
+
     def read(self, step: int) -> dict[Any, Any]:
         return read_params(self.path(step))
 
     def remove(self, steps: list[int]) -> None:
-        """Deletes these snapshots: used ones, ones overtaken by a newer, or ones of a future that a resume undid."""
+        """Deletes these snapshots, where they are still there: used ones, ones overtaken by a newer, or ones of a
+        future that a resume undid."""
         for step in steps:
-            files.discard(self.folder / str(step))
+            with suppress(FileNotFoundError):  # trainer and refresher may remove the same one
+                files.discard(self.folder / str(step))

@@ -3,29 +3,33 @@
 A generation is made in `.staging-<g>-<step>` and appears as `<g>-<step>` by one rename, when everything in it is on the
 disk. Steps strictly increase (REALM's poller could re-embed an older export, and go backwards). A run resumed from an
 earlier checkpoint sets later generations aside: when it comes past the same step with the same parameters they are
-taken back, otherwise they go. One process writes; any number may read.
+taken back, otherwise they go. The refresher makes generations, the trainer sets them aside and deletes them, each
+change of their order under one lock (`claim.ordered`); any number may read.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from index_refresh import files
+from index_refresh.claim import OrderBusy, ordered
 from index_refresh.generation import FORMAT, MANIFEST, Generation, GenerationMissing, check_manifest, read_manifest
 from index_refresh.log import GenerationLog
 from index_refresh.recipe import Recipe, Table
+from index_refresh.snapshot import StaleSnapshot
 
 NAME = re.compile(r"([0-9]+)-([0-9]+)")
+REWIND_SECONDS = 60.0  # how long a resuming trainer waits for a refresher to let go of the order lock
 
 
-class StaleSnapshot(ValueError):
-    """Parameters of a step that is not after the newest published one."""
+class Overtaken(RuntimeError):
+    """A draft whose place in the line of generations was taken, or whose run was rewound, while it was made."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class GenerationStore:
     """`<run>/generations/` and `<run>/generations.jsonl`, for one recipe."""
 
     def __init__(self, run: str | Path, recipe: Recipe) -> None:
-        self.folder = Path(run) / "generations"
+        self.run = Path(run)
+        self.folder = self.run / "generations"
         self.recipe = recipe
         self.log = GenerationLog(run)
         self._opened: dict[tuple[str, int], Generation] = {}
@@ -96,32 +101,37 @@ class GenerationStore:
 
     # ---- making a new one
 
-    def begin(self, step: int, encoder: str) -> Draft | Generation:
+    def begin(self, step: int, encoder: str, confirm: Callable[[], None] = lambda: None) -> Draft | Generation:
         """Opens (or takes up again) the draft for a snapshot with fingerprint `encoder`; a Generation where the same
-        one is finished already. Raises StaleSnapshot for a step that is not after the newest published one."""
-        newest = self.newest()
-        if newest is not None and step <= newest.step:
-            self._refuse_unless_same(newest, step, encoder)
-            return newest
-        number = 0 if newest is None else newest.number + 1
-        draft = Draft(number, step, self.folder / f".staging-{number}-{step}", self._identity(number, step, encoder))
-        files.make_folder(self.folder)
-        aside = self._named(".aside-")
-        if number in aside and draft.identity.items() <= read_manifest(aside[number][1]).items():
-            files.move(aside[number][1], self.folder / f"{number}-{step}")
-            return self.open(number)
-        for _, path in aside.values():  # history took another course: what came later in it cannot come again
-            files.discard(path)
-        self._clear_staging(draft)
-        files.make_folder(draft.folder)
-        if not draft.progress.exists():
-            files.write_json(draft.progress, {"identity": draft.identity, "shards": {}})
-        return draft
+        one is finished already. Raises StaleSnapshot for a step that is not after the newest published one, and what
+        `confirm` raises."""
+        with ordered(self.run):
+            confirm()
+            newest = self.newest()
+            if newest is not None and step <= newest.step:
+                self.refuse_unless_same(newest, step, encoder)
+                return newest
+            number = 0 if newest is None else newest.number + 1
+            identity = self._identity(number, step, encoder)
+            draft = Draft(number, step, self.folder / f".staging-{number}-{step}", identity)
+            files.make_folder(self.folder)
+            aside = self._named(".aside-")
+            if number in aside and draft.identity.items() <= read_manifest(aside[number][1]).items():
+                files.move(aside[number][1], self.folder / f"{number}-{step}")
+                return self.open(number)
+            for _, path in aside.values():  # history took another course: what came later in it cannot come again
+                files.discard(path)
+            self._clear_staging(draft)
+            files.make_folder(draft.folder)
+            if not draft.progress.exists():
+                files.write_json(draft.progress, {"identity": draft.identity, "shards": {}})
+            return draft
 
-    def publish(self, draft: Draft, manifest: dict[str, Any]) -> Generation:
+    def publish(self, draft: Draft, manifest: dict[str, Any], confirm: Callable[[], None] = lambda: None) -> Generation:
         """Makes a finished draft visible, by one rename after everything is on the disk.
 
-        `manifest`: dim, dtype, shards, index, seconds_embed, seconds_build, blocks_per_second; the rest is added here.
+        `manifest`: dim, dtype, shards, index, what it cost; the rest is added here. Raises Overtaken where another
+        generation has taken the draft's place, and what `confirm` raises; then the draft stays.
         """
         shards = [shard["file"] for shard in manifest["shards"]]
         paths = [path for path in sorted(draft.folder.rglob("*")) if path.is_file()]
@@ -133,7 +143,12 @@ class GenerationStore:
         complete["files"] = {name: files.describe(path) for name, path in others.items() if name not in shards}
         files.write_json(draft.folder / MANIFEST, complete)
         files.fsync_tree(draft.folder)
-        files.move(draft.folder, self.folder / f"{draft.number}-{draft.step}")
+        with ordered(self.run):
+            confirm()
+            newest = self.newest()
+            if (newest.number + 1 if newest else 0, True) != (draft.number, newest is None or draft.step > newest.step):
+                raise Overtaken(f"{draft.folder}: found {newest} published meanwhile, so this draft has no place")
+            files.move(draft.folder, self.folder / f"{draft.number}-{draft.step}")
         files.unlink(draft.progress)
         return self.open(draft.number)
 
@@ -146,35 +161,64 @@ class GenerationStore:
     # ---- order in the house
 
     def recover(self) -> None:
-        """After a start: clears what a kill left (a draft stays, to be taken up again) and completes the log."""
-        for path in self.folder.glob(".*") if self.folder.is_dir() else ():
-            if path.name.startswith(".trash-"):
-                files.remove_tree(path)
-            elif path.is_file() and not (path.suffix == ".json" and path.with_suffix("").is_dir()):
-                files.unlink(path)
+        """After a start: clears what a kill left (a draft stays, to be taken up again) and completes the log. For who
+        is both refresher and owner of the log."""
+        self.clear()
         self.log_published()
+
+    def clear(self) -> None:
+        """Clears what a kill left; for a refresher, which is the only one with drafts."""
+        with ordered(self.run):
+            for path in self.folder.glob(".*") if self.folder.is_dir() else ():
+                if path.name.startswith(".trash-"):
+                    files.remove_tree(path)
+                elif path.is_file() and not (path.suffix == ".json" and path.with_suffix("").is_dir()):
+                    files.unlink(path)
 
     def rewind(self, step: int) -> None:
         """On resume: generations after `step` are set aside, later events forgotten, and generations up to `step` that
-        an earlier rewind had set aside are taken back. -1 sets all aside."""
-        for number, (made, path) in reversed(self._named().items()):
-            if made > step:
-                files.move(path, self.folder / f".aside-{number}-{made}")
-        for number, (made, path) in self._named(".aside-").items():
-            newest = self.newest()
-            follows = newest is None or (number == newest.number + 1 and made > newest.step)
-            if made <= step and follows:
-                files.move(path, self.folder / f"{number}-{made}")
-        self.log.rewind(step)
+        an earlier rewind had set aside are taken back. -1 sets all aside. Raises OrderBusy where a refresher holds the
+        order lock for longer than a minute."""
+        with ordered(self.run, REWIND_SECONDS):
+            for number, (made, path) in reversed(self._named().items()):
+                if made > step:
+                    files.move(path, self.folder / f".aside-{number}-{made}")
+            for number, (made, path) in self._named(".aside-").items():
+                newest = self.newest()
+                follows = newest is None or (number == newest.number + 1 and made > newest.step)
+                if made <= step and follows:
+                    files.move(path, self.folder / f"{number}-{made}")
+            self.log.rewind(step)
         self.log_published()
 
-    def retain(self, keep_last: int, keep: Collection[int] = ()) -> list[int]:
-        """Deletes all but the newest `keep_last` (at least 1) and those in `keep`; returns the deleted numbers."""
-        named = self._named()
-        gone = [number for number in list(named)[: -max(keep_last, 1)] if number not in keep]
-        for number in gone:
-            files.discard(named[number][1])
-        return gone
+    def retain(self, keep_last: int, keep: Collection[int] = (), below: float = float("inf")) -> list[int]:
+        """Deletes all but the newest `keep_last` (at least 1), those in `keep` and those from `below` on; returns the
+        deleted numbers. None while a refresher holds the order lock: the trainer does not wait, the next call deletes
+        them."""
+        try:
+            with ordered(self.run, 0.0):
+                named = self._named()
+                old = list(named)[: -max(keep_last, 1)]
+                gone = [number for number in old if number < below and number not in keep]
+                for number in gone:
+                    files.discard(named[number][1])
+                return gone
+        except OrderBusy:
+            return []
+
+    def awaited(self, kept: Collection[int]) -> set[int]:
+        """The generations that a run resumed from a checkpoint naming one of `kept` would still go over to: those made
+        before the adoption that followed. Where adoption is delayed on purpose, their parameters are gone by then."""
+        adopted = [event for event in self.log.events() if event["event"] == "adopted"]
+        wanted: set[int] = set()
+        for number in kept:
+            places = [place for place, event in enumerate(adopted) if event["generation"] == number]
+            if not places:
+                continue
+            following = adopted[places[-1] + 1 :][:1]
+            until = following[0]["step"] if following else float("inf")
+            wanted |= {later for later, (made, _) in self._named().items() if later > number and made < until}
+        return wanted
 
     # ---- helpers
 
@@ -182,14 +226,15 @@ class GenerationStore:
         return {
             "number": number,
             "step": step,
-            "rows": self.table.rows,
+            "rows": self.table.indexed,
             "encoder_fingerprint": encoder,
             "corpus_fingerprint": self.table.fingerprint,
             "tokenizer_fingerprint": self.table.tokenizer.fingerprint,
             "recipe": self.recipe.settings(),
         }
 
-    def _refuse_unless_same(self, newest: Generation, step: int, encoder: str) -> None:
+    def refuse_unless_same(self, newest: Generation, step: int, encoder: str) -> None:
+        """Raises StaleSnapshot where a snapshot, of a step up to the newest's, is not the newest's own."""
         manifest = newest.manifest
         if step != newest.step or encoder != manifest["encoder_fingerprint"]:
             raise StaleSnapshot(

@@ -66,8 +66,9 @@ class Objective(Protocol):
     items: what the index holds. candidates: columns of a retrieval, the null block included; 0 = nothing is retrieved.
     `groups` names the top-level keys of the parameters and the optimiser group each belongs to, so that retriever and
     joint encoder get their own learning rate and start step. An objective that retrieves also has `block_lengths`
-    (padded lengths of retrieved blocks), keeps its towers under `params["retriever"]`, and its batches hold `own_B`
-    (the row a query comes from, -1 for none) and, named `query_*`, all that `embed_queries` reads.
+    (padded lengths of retrieved blocks) and `scores(params, batch)` [B, K] (for re-ranking), keeps its towers under
+    `params["retriever"]`, and its batches hold `own_B` (the row a query comes from, -1 for none) and, named `query_*`,
+    all that `embed_queries` reads.
     """
 
     items: Items
@@ -98,10 +99,14 @@ class Objective(Protocol):
 
 
 class GenerationLike(Protocol):
-    """A finished index on disk: its number, the training step its vectors come from, and what opens it."""
+    """A finished index on disk: its number, the training step its vectors come from, when the parameters of that step
+    were handed over (seconds since the epoch), and what opens it."""
 
     number: int
     step: int
+
+    @property
+    def taken(self) -> float: ...
 
     def searcher(self) -> Searcher: ...
 
@@ -111,10 +116,23 @@ class GenerationLike(Protocol):
 
 
 class Refresher(Protocol):
-    """Turns published retriever parameters into generations; asynchronous engines return from `publish` at once."""
+    """Turns published retriever parameters into generations; asynchronous engines return from `publish` at once.
 
-    def due(self, step: int) -> bool:
-        """Whether the schedule wants the parameters of this step published; always at step 0."""
+    asynchronous: generations come whenever they come, so the trainer opens them beside its steps and goes over when
+    they are open. Otherwise what `newest` gives at a boundary is a function of the run, and is opened there and then.
+    max_age: the oldest index, in steps, that may be trained with; None for any.
+    """
+
+    asynchronous: bool
+    max_age: int | None
+
+    def tick(self, step: int) -> None:
+        """Called first at every step boundary: time to do some work, or to look after those who do it."""
+        ...
+
+    def due(self, step: int, drift: Callable[[], float] | None = None) -> bool:
+        """Whether the schedule wants the parameters of this step published; always at step 0. `drift` measures, when
+        it is called, which share of its answers a fresh index would change."""
         ...
 
     def publish(self, step: int, params: Params) -> None:
@@ -122,7 +140,8 @@ class Refresher(Protocol):
         ...
 
     def newest(self) -> GenerationLike | None:
-        """The latest finished generation, None before the first. Cheap enough for every step."""
+        """The latest finished generation that may be adopted at the step of the last `tick`, None before the first.
+        Cheap enough for every step."""
         ...
 
     def open(self, number: int) -> GenerationLike:
@@ -139,7 +158,11 @@ class Refresher(Protocol):
         (-1: all of it). Such generations are set aside, and taken back when the same parameters are published again."""
         ...
 
-    def status(self) -> dict[str, Any]: ...
+    def status(self) -> dict[str, Any]:
+        """For logs: `state` and `last_error`, `hopeless` (nothing will come of what was published last), and
+        `dropped_snapshots`; of the newest generation `seconds_embed`, `seconds_build`, `blocks_per_second`,
+        `peak_host_bytes`."""
+        ...
 
     def close(self) -> None: ...
 

@@ -53,6 +53,23 @@ def choose_candidates(hits: Hits, own_B: np.ndarray, group_N: np.ndarray, k: int
     return Candidates(id_BK, valid_BK, own_BL.any(axis=1))
 
 
+def null_only(rows: int) -> Candidates:
+    """The null block for each of `rows` queries: a model without retrieval."""
+    return Candidates(np.full((rows, 1), NULL, np.int32), np.ones((rows, 1), bool), np.zeros(rows, bool))
+
+
+def best_of(candidates: Candidates, score_BL: np.ndarray, k: int) -> Candidates:
+    """The null block and the k-1 valid candidates of the highest scores, the earlier one where scores are equal.
+
+    score_BL: of all columns of `candidates`; that of the null block does not matter.
+    """
+    score_BL = np.where(candidates.valid_BK, np.asarray(score_BL, np.float64), -np.inf)[:, 1:]
+    order_BK = np.argsort(-score_BL, axis=1, kind="stable")[:, : k - 1] + 1
+    order_BK = np.concatenate([np.zeros((len(order_BK), 1), order_BK.dtype), order_BK], axis=1)
+    id_BK, valid_BK = (np.take_along_axis(array, order_BK, axis=1) for array in candidates[:2])
+    return Candidates(id_BK, valid_BK, candidates.own_hit_B)
+
+
 def search_width(own_B: np.ndarray, group_N: np.ndarray, copies_N: np.ndarray, k: int) -> int:
     """How many hits to ask for so that k-1 are left once each query's own block and all its copies are dropped.
 
@@ -98,15 +115,18 @@ class Retrieval:
         self.table, self.k, self.block_lengths = table, candidates, tuple(sorted(block_lengths))
         self.multiple = multiple
         self.group_N = np.asarray(table.duplicate_N)
-        self.copies_N = np.bincount(self.group_N, minlength=table.rows)
+        # Copies that are not in the index cannot be found.
+        self.copies_N = np.bincount(self.group_N[: table.indexed], minlength=table.rows)
 
     def search(self, searcher: Searcher, query_BE: np.ndarray, own_B: np.ndarray) -> Candidates:
         """Candidates of each query; raises RowsMismatch when index and corpus have different row counts."""
-        if searcher.rows != self.table.rows:
+        if searcher.rows != self.table.indexed:
             raise RowsMismatch(
-                f"the index has {searcher.rows} rows but the corpus {self.table.path} has {self.table.rows} blocks; "
-                "they must be built from the same corpus folder"
+                f"the index has {searcher.rows} rows but the corpus {self.table.path} has {self.table.indexed} blocks "
+                "to retrieve; they must be built from the same corpus folder"
             )
+        if self.k == 1:
+            return null_only(len(own_B))
         width = search_width(own_B, self.group_N, self.copies_N, self.k)
         hits = searcher.search(np.asarray(query_BE, np.float32), width)
         return choose_candidates(hits, own_B, self.group_N, self.k)

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("realm", "index_refresh", "experiments")
 DOORS_ONLY = (
     "bm25s",
+    "matplotlib",
+    "mwparserfromhell",
     "orbax",
     "ray",
     "scann",
@@ -36,6 +38,9 @@ PLANTS = {
     "door-orbax": ("index_refresh/planted_orbax.py", "import orbax.checkpoint"),
     "door-tensorboardx": ("realm/training/planted.py", "from tensorboardX import SummaryWriter"),
     "door-bm25s": ("experiments/planted_bm25s.py", "import bm25s"),
+    "door-tensorflow-datasets": ("realm/text/planted_tfds.py", "import tensorflow_datasets"),
+    "door-mwparserfromhell": ("realm/text/planted_wiki.py", "import mwparserfromhell"),
+    "door-matplotlib": ("realm/training/planted_plot.py", "import matplotlib.pyplot"),
     "door-tyro": ("realm/training/planted_tyro.py", "import tyro"),
     "nowhere": ("experiments/planted.py", "import torch"),
 }

@@ -29,7 +29,7 @@ def preset() -> Preset:
     retriever, joint = DualEncoderConfig(bert=bert), MaskedLmConfig(bert=bert)
     realm_watch = Watch(blocks=2048, batch=256)
     return Preset(
-        corpus=CorpusConfig(documents="wikipedia.jsonl.gz", holdout=0.001),
+        corpus=CorpusConfig(documents=("wikipedia.jsonl.gz",), holdout=0.001),
         mlm=Stage(
             Mlm(joint=joint, batch_lengths=(128, 288)),
             Training(steps=10_000, batch_size=256, optimizer=Optimizer(joint=Rate(1e-4)), log_every=100),

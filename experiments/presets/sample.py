@@ -32,7 +32,7 @@ def preset() -> Preset:
     lengths = (96, 128, 160)
     often = {"log_every": 25, "checkpoint_every": 100}
     return Preset(
-        corpus=CorpusConfig(documents="sample:corpus", spans="sample:spans", block_length=160, holdout=0.05),
+        corpus=CorpusConfig(documents=("sample:corpus",), spans=("sample:spans",), block_length=160, holdout=0.05),
         questions="sample:questions",
         mlm=Stage(
             Mlm(joint=joint, batch_lengths=lengths),

@@ -42,7 +42,9 @@ def preset() -> Preset:
         )
 
     return Preset(
-        corpus=CorpusConfig(documents="sample:corpus", spans="sample:spans", limit=150, block_length=96, holdout=0.2),
+        corpus=CorpusConfig(
+            documents=("sample:corpus",), spans=("sample:spans",), limit=150, block_length=96, holdout=0.2
+        ),
         questions="sample:questions",
         max_questions=200,
         mlm=Stage(Mlm(joint=joint, batch_lengths=(96,)), training(4, 8)),

@@ -5,18 +5,22 @@ arXiv 1704.00051): a run of letters, digits and combining marks is one token, an
 own. The answer's tokens must occur side by side and in order. Composed and decomposed accents are equal; accents are
 not stripped; a curly quote is not a straight one and an en dash is not a hyphen, as in DPR's `has_answer`.
 An answer without a single token (an empty string) is held by no block; there it would be held by all.
+Answers that are regular expressions (curated TREC) are searched anywhere in the block, in any case, both in NFD (DPR).
 """
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+
+from realm.evaluation.scores import compiled_pattern
 
 
 class Blocks(Protocol):
@@ -65,9 +69,7 @@ def joined(text: str) -> str:
 
 def needles(answers: Iterable[str]) -> tuple[str, ...]:
     """The `joined` form of each distinct answer that has a token. Raises AnswerError on a bare string."""
-    if isinstance(answers, str):
-        raise AnswerError(f"found the string {answers!r} as answers, wanted a list of strings: [{answers!r}]")
-    return tuple(dict.fromkeys(needle for answer in answers if (needle := joined(answer))))
+    return tuple(dict.fromkeys(needle for answer in _listed(answers) if (needle := joined(answer))))
 
 
 def has_answer(text: str, answers: Iterable[str]) -> bool:
@@ -85,11 +87,12 @@ class BlockAnswers:
 
     def __init__(self, table: Blocks, capacity: int = 200_000):
         self.rows = table.rows
-        self._joined = lru_cache(maxsize=capacity)(lambda row: joined(table.text(row)))
+        read = self._read
+        self._hay = lru_cache(maxsize=capacity)(lambda row: read(table.text(row)))
 
     def holds(self, row: int, answers: Iterable[str]) -> bool:
         """Whether the block at `row` holds any of `answers`. Raises AnswerError on a row outside the table."""
-        return self._holds(int(row), needles(answers))
+        return self._holds(int(row), self._wanted(answers))
 
     def match(self, id_QK: np.ndarray, valid_QK: np.ndarray, answers: Sequence[Iterable[str]]) -> np.ndarray:
         """Which retrieved blocks hold an answer of their question.
@@ -105,15 +108,54 @@ class BlockAnswers:
             )
         match_QK = np.zeros(id_QK.shape, bool)
         for question, answer in enumerate(answers):
-            needle = needles(answer)
+            wanted = self._wanted(answer)
             for column in np.flatnonzero(valid_QK[question]):
-                match_QK[question, column] = self._holds(int(id_QK[question, column]), needle)
+                match_QK[question, column] = self._holds(int(id_QK[question, column]), wanted)
         return match_QK
 
-    def _holds(self, row: int, needle: tuple[str, ...]) -> bool:
+    def _holds(self, row: int, wanted: tuple[Any, ...]) -> bool:
         if not 0 <= row < self.rows:
             raise AnswerError(
                 f"found block row {row}, wanted one of the corpus's {self.rows} rows (0 to {self.rows - 1})"
             )
-        hay = self._joined(row)
-        return any(one in hay for one in needle)
+        hay = self._hay(row)
+        return any(self._in(hay, one) for one in wanted)
+
+    # What is made of a block's text, what is made of the answers, and how one is found in the other.
+    _read = staticmethod(joined)
+    _wanted = staticmethod(needles)
+    _in = staticmethod(operator.contains)
+
+
+class BlockPatterns(BlockAnswers):
+    """The same over answers that are regular expressions. One that does not compile is held by no block."""
+
+    @staticmethod
+    def _read(text: str) -> str:
+        return unicodedata.normalize("NFD", text)
+
+    @staticmethod
+    def _wanted(answers: Iterable[str]) -> tuple[Any, ...]:
+        return patterns(answers)
+
+    @staticmethod
+    def _in(hay: str, pattern: re.Pattern[str]) -> bool:
+        return pattern.search(hay) is not None
+
+
+def patterns(answers: Iterable[str]) -> tuple[re.Pattern[str], ...]:
+    """The regular expression of each distinct answer that compiles. Raises AnswerError on a bare string."""
+    compiled = (compiled_pattern(unicodedata.normalize("NFD", one)) for one in dict.fromkeys(_listed(answers)))
+    return tuple(one for one in compiled if one is not None)
+
+
+def has_pattern(text: str, answers: Iterable[str]) -> bool:
+    """Whether any of `answers`, regular expressions, matches somewhere in `text`. `BlockPatterns` for many."""
+    hay = unicodedata.normalize("NFD", text)
+    return any(one.search(hay) for one in patterns(answers))
+
+
+def _listed(answers: Iterable[str]) -> Iterable[str]:
+    if isinstance(answers, str):
+        raise AnswerError(f"found the string {answers!r} as answers, wanted a list of strings: [{answers!r}]")
+    return answers

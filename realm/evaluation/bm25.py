@@ -27,7 +27,7 @@ class Bm25Error(ValueError):
 class Titled(Protocol):
     """What is read of a block table here."""
 
-    rows: int
+    indexed: int
 
     def text(self, row: int) -> str: ...
 
@@ -49,10 +49,10 @@ class Bm25:
 
         # bm25s lowers its own logger to DEBUG, which would print in any program that has a root handler.
         logging.getLogger("bm25s").setLevel(logging.WARNING)
-        self.rows, self.k1, self.b = table.rows, k1, b
+        self.rows, self.k1, self.b = table.indexed, k1, b
         corpus = _Words(table)
         if not corpus.vocab:
-            raise Bm25Error(f"found no word in any of {table.rows} blocks, wanted a corpus with text")
+            raise Bm25Error(f"found no word in any of {table.indexed} blocks, wanted a corpus with text")
         self._index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy", csc_backend="numpy")
         self._index.index(corpus, show_progress=False)
 
@@ -89,7 +89,7 @@ class _Words:
     def __init__(self, table: Titled):
         self.vocab: dict[str, int] = {}
         self._flat, self._end = array("i"), array("q", [0])
-        for row in range(table.rows):
+        for row in range(table.indexed):
             self._flat.extend(
                 [
                     self.vocab.setdefault(word, len(self.vocab))

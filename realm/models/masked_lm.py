@@ -84,6 +84,11 @@ class MaskedLm(nnx.Module):
         hidden_BMD = self.bert(token_BT, mask_BT, segment_BT, position_BT, key, at_BM=position_BM)
         return self.log_prob(hidden_BMD, None, target_BM)
 
+    def distribution(self, token_BT, mask_BT, segment_BT, position_BM, position_BT=None) -> jax.Array:
+        """log p of every wordpiece at the places position_BM, float32 [B, M, V]; for answers, not for losses."""
+        hidden_BMD = self.bert(token_BT, mask_BT, segment_BT, position_BT, at_BM=position_BM)
+        return jax.nn.log_softmax(self.logits(hidden_BMD), axis=-1)
+
 
 @cache
 def masked_lm(config: MaskedLmConfig) -> Functional:

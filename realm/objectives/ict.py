@@ -41,7 +41,7 @@ class Ict:
         return {"retriever": "retriever"}
 
     def units(self, corpus: BlockTable, heldout: bool | None = False) -> BlockUnits:
-        return BlockUnits(corpus, heldout=heldout, min_sentences=2)
+        return BlockUnits(corpus, heldout=heldout, min_sentences=2, indexed=True)
 
     def example(self, unit: BlockUnit, rng: np.random.Generator, length: int) -> Arrays:
         start, end = unit.sentence_S2[rng.integers(len(unit.sentence_S2))]

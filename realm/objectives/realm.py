@@ -73,7 +73,10 @@ class Realm:
         )
 
     def example(self, unit: SentenceUnit, rng: np.random.Generator, length: int) -> Arrays:
-        position = self.masking.choose(unit, rng, self.max_predictions)
+        return self.hidden(unit, self.masking.choose(unit, rng, self.max_predictions), length)
+
+    def hidden(self, unit: SentenceUnit, position: np.ndarray, length: int) -> Arrays:
+        """The example that hides and predicts the wordpieces at these positions of the sentence."""
         special = unit.special
         token_T = np.full(length, special.pad, np.int32)
         token_T[0] = special.cls
@@ -133,6 +136,27 @@ class Realm:
             )
             .reshape(B, K, -1)
         )
+
+    def guesses(self, params: Params, batch: Arrays) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """(token_BM, null_token_BM, log_prob_B, null_log_prob_B), by the marginal sum_z p(z|x) p(y_j|z,x) and by the
+        null block alone: the likeliest wordpiece at each masked place, and the mean log p of the true ones in nats."""
+        B, K = batch["slot_BK"].shape
+        log_prob_FMV = masked_lm(self.joint).apply(
+            params["joint"],
+            "distribution",
+            **reader_inputs(batch, self.joint.bert.positions),
+            position_BM=jnp.repeat(batch["position_BM"], K, axis=0),
+        )
+        log_prob_BKMV = log_prob_FMV.reshape(B, K, *log_prob_FMV.shape[1:])
+        log_prior_BK = log_prior(self.scores(params, batch), batch["valid_BK"])
+        both = jax.nn.logsumexp(log_prior_BK[:, :, None, None] + log_prob_BKMV, axis=1), log_prob_BKMV[:, 0]
+        share_BM = batch["weight_BM"] / jnp.maximum(batch["weight_BM"].sum(axis=1, keepdims=True), 1e-9)
+
+        def true_log_prob(log_BMV):
+            log_BM = jnp.take_along_axis(log_BMV, batch["target_BM"][..., None], axis=-1)[..., 0]
+            return (log_BM * share_BM).sum(axis=1)
+
+        return *(log_BMV.argmax(axis=-1) for log_BMV in both), *map(true_log_prob, both)
 
     def loss(self, params: Params, batch: Arrays, key: Any) -> tuple[jax.Array, Metrics]:
         """Mean over masked wordpieces of the negative marginal log-likelihood, in nats."""

@@ -38,6 +38,8 @@ class Assembly:
         self._id_hashes = array("Q")
         self.kinds: dict[str, int] = {}  # label -> number, in order of first use
         self.blocks = 0
+        self.indexed = 0  # rows that may be retrieved: the first ones
+        self.only_retrieved = 0  # of them, the last ones: those that are never masked
         self.empty = 0  # documents in which the tokenizer finds nothing
         self.counts = Counter(
             dict.fromkeys(
@@ -54,8 +56,13 @@ class Assembly:
         for column in self._columns.values():
             column.close()
 
-    def add(self, document: Document, title_T: np.ndarray, body: Encoding, spans: list[RawSpan]) -> None:
-        """Appends a document's blocks; one without wordpieces is counted in `empty` and leaves no row."""
+    def add(
+        self, document: Document, title_T: np.ndarray, body: Encoding, spans: list[RawSpan], role: str = "documents"
+    ) -> None:
+        """Appends a document's blocks; one without wordpieces is counted in `empty` and leaves no row.
+
+        Roles come one after the other, as in CorpusConfig: documents, only_retrieved, only_masked.
+        """
         config, counts, columns = self.config, self.counts, self._columns
         short_title_T = title_T[: config.block_length // 4]
         room = config.block_length - 3 - len(short_title_T)
@@ -74,7 +81,7 @@ class Assembly:
             unk=self.tokenizer.unk,
             skips=self.span_skips,
         )
-        heldout = config.holdout > 0 and grouping.is_held_out(document.id, config.holdout)
+        heldout = document.heldout or config.holdout > 0 and grouping.is_held_out(document.id, config.holdout)
         columns["title"].append(document.title.encode())
         columns["title_token"].append(short_title_T)
         columns["document_id"].append(document.id.encode())
@@ -87,6 +94,10 @@ class Assembly:
             inside = placed[bisect_left(sentence_P, first) : bisect_left(sentence_P, end)]
             self._add_block(document, sentence_S4[first:end], first, body, inside, 3 + len(short_title_T))
             columns["heldout"].append([heldout])
+        if role != "only_masked":
+            self.indexed = self.blocks
+        if role == "only_retrieved":
+            self.only_retrieved += len(blocks)
         counts["titles_cut"] += len(short_title_T) < len(title_T)
         counts["heldout_documents"] += heldout
         counts["heldout_blocks"] += heldout * len(blocks)
@@ -142,12 +153,14 @@ class Assembly:
         row_P = np.repeat(np.arange(self.blocks), np.diff(span.offset))
         start_P = token.offset[row_P] + span.flat[:, 1]
         hash_P = grouping.span_hashes(token.flat, start_P, span.flat[:, 2] - span.flat[:, 1])
-        support_P = grouping.other_holders(hash_P, duplicate_N[row_P])
+        support_P = grouping.other_holders(hash_P, duplicate_N[row_P], row_P < self.indexed)
         save_array(folder, "support", support_P, "<i4")
         by_kind = np.bincount(span.flat[:, 5], minlength=len(self.kinds)).tolist()
         return {
             **self.counts,
             "blocks": self.blocks,
+            "indexed_blocks": self.indexed,
+            "only_retrieved_blocks": self.only_retrieved,
             "duplicate_blocks": int((duplicate_N != np.arange(self.blocks)).sum()),
             "spans_supported": int((support_P > 0).sum()),
             "spans_by_kind": dict(zip(self.kinds, by_kind, strict=True)),

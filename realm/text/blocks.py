@@ -28,23 +28,28 @@ BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 1 << 18
 SMALLEST_BLOCK = 8
 TRAIN = "train:"
+ROLES = ("documents", "only_retrieved", "only_masked")
+FILE_FIELDS = (*ROLES, "spans")
 
 
 @dataclass(frozen=True)
 class CorpusConfig:
     """What a corpus is built from, and how.
 
-    documents: JSONL(.gz) file of {"id", "title", "text"}. spans: JSONL(.gz) file of {"id", "spans"}, None for dates
-    only. vocabulary: WordPiece file, `train:SIZE` to train one on this corpus, None for BERT's uncased one.
-    block_length: wordpieces of [CLS] title [SEP] body [SEP]; a title gets at most a quarter. holdout: share of
-    documents, chosen by their ids, that training never sees as examples. lenient: drop and count bad lines rather than
-    stop. language: of the sentence rules. max_span_tokens: longest salient span, in wordpieces. min_sentence_tokens: a
-    shorter sentence is no query (it stays in its block).
-    limit: only the first so many documents, None for all.
+    documents: JSONL(.gz) files of {"id", "title", "text"}, both masked and retrieved. only_retrieved, only_masked:
+    more such files, where the paper's knowledge corpus Z and pre-training corpus X are not the same. spans: JSONL(.gz)
+    files of {"id", "spans"}; without any, dates only. One path may stand for a tuple of one. vocabulary: WordPiece
+    file, `train:SIZE` to train one on this corpus, None for BERT's uncased one. block_length: wordpieces of [CLS]
+    title [SEP] body [SEP]; a title gets at most a quarter. holdout: share of documents, chosen by their ids, that
+    training never sees as examples. lenient: drop and count bad lines rather than stop. language: of the sentence
+    rules. max_span_tokens: longest salient span, in wordpieces. min_sentence_tokens: a shorter sentence is no query
+    (it stays in its block). limit: only the first so many documents of each file, None for all.
     """
 
-    documents: str
-    spans: str | None = None
+    documents: tuple[str, ...] = ()
+    spans: tuple[str, ...] = ()
+    only_retrieved: tuple[str, ...] = ()
+    only_masked: tuple[str, ...] = ()
     vocabulary: str | None = None
     block_length: int = 288
     holdout: float = 0.0
@@ -55,6 +60,10 @@ class CorpusConfig:
     limit: int | None = None
 
     def __post_init__(self):
+        for name in FILE_FIELDS:
+            value = getattr(self, name)
+            paths = () if value is None else (value,) if isinstance(value, str | Path) else value
+            object.__setattr__(self, name, tuple(str(path) for path in paths))
         if self.block_length < SMALLEST_BLOCK:
             raise CorpusError(f"found block_length={self.block_length}, wanted at least {SMALLEST_BLOCK}")
         if not 0.0 <= self.holdout < 1.0:
@@ -74,6 +83,8 @@ def build_corpus(config: CorpusConfig, out: str | Path, *, overwrite: bool = Fal
     folder; SpansError for a bad spans file; VocabularyError for a bad vocabulary.
     """
     out = Path(out).absolute()
+    if not config.documents + config.only_retrieved:
+        raise CorpusError("found no documents to retrieve, wanted at least one file of them")
     source = _source(config)
     replace = False
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -111,22 +122,32 @@ def _tokenizer(config: CorpusConfig) -> Tokenizer:
     size = _trained_size(config)
     if size is None:
         return Tokenizer.load(config.vocabulary)
-    documents = islice(read_jsonl(config.documents, lenient=config.lenient), config.limit)
+    documents = (document for document, _ in _documents(config, Counter()))
     return Tokenizer.train((text for document in documents for text in (document.title, document.text)), size)
+
+
+def _documents(config: CorpusConfig, counts: Counter) -> Iterator[tuple[Document, str]]:
+    """(document, role) of all files, in the order of ROLES: what is retrieved comes first."""
+    seen: dict[str, str] = {}
+    for role in ROLES:
+        for path in getattr(config, role):
+            documents = read_jsonl(path, lenient=config.lenient, counts=counts, seen=seen)
+            yield from ((document, role) for document in islice(documents, config.limit))
 
 
 def _source(config: CorpusConfig) -> dict[str, Any]:
     """Everything that decides what is built, paths aside: contents and settings."""
-    source = {name: value for name, value in asdict(config).items() if name not in ("documents", "spans", "vocabulary")}
+    source = {name: value for name, value in asdict(config).items() if name not in (*FILE_FIELDS, "vocabulary")}
     trained = _trained_size(config) is not None
     vocabulary = config.vocabulary if trained else Tokenizer.load(config.vocabulary).fingerprint
-    source |= {"format": FORMAT, "vocabulary": vocabulary, "spans": None}
-    for name, error in (("documents", CorpusError), ("spans", SpansError)):
-        path = getattr(config, name)
-        if path is not None:
+    source |= {"format": FORMAT, "vocabulary": vocabulary}
+    for name in FILE_FIELDS:
+        source[name] = []
+        for path in getattr(config, name):
             try:
-                source[name] = sha256_of(path)
+                source[name].append(sha256_of(path))
             except OSError as problem:
+                error = SpansError if name == "spans" else CorpusError
                 raise error(
                     f"{path}: found no readable file ({problem.strerror}), wanted {name} as JSON lines (.jsonl(.gz))"
                 ) from problem
@@ -151,17 +172,17 @@ def _write(config: CorpusConfig, tokenizer: Tokenizer, source: dict[str, Any], f
     dropped, span_skips = Counter(), Counter()
     spans = SpanFile(config.spans, lenient=config.lenient, counts=span_skips)
     with Assembly(config, tokenizer, folder, span_skips) as assembly:
-        documents = islice(read_jsonl(config.documents, lenient=config.lenient, counts=dropped), config.limit)
-        for batch in _batches(documents):
-            encodings = tokenizer.encode_batch([one.title for one in batch] + [one.text for one in batch])
+        for batch in _batches(_documents(config, dropped)):
+            encodings = tokenizer.encode_batch([one.title for one, _ in batch] + [one.text for one, _ in batch])
             titles, bodies = encodings[: len(batch)], encodings[len(batch) :]
-            for document, title, body in zip(batch, titles, bodies, strict=True):
-                assembly.add(document, title.id_T, body, spans.take(document.id))
+            for (document, role), title, body in zip(batch, titles, bodies, strict=True):
+                assembly.add(document, title.id_T, body, spans.take(document.id), role)
         titles_missing = dropped.pop("missing title", 0)
         dropped["no wordpieces"] += assembly.empty
-        if assembly.blocks == 0:
+        if assembly.indexed == 0:
             found = f"no usable document (left out: {dict(+dropped) or 'nothing'})"
-            raise CorpusError(f"{config.documents}: found {found}, wanted at least one with text")
+            files = ", ".join(config.documents + config.only_retrieved)
+            raise CorpusError(f"{files}: found {found}, wanted at least one with text")
         if config.limit is None:
             span_skips["of no document"] += sum(len(left) for left in spans.left().values())
         counts = {**assembly.finish(), "titles_missing": titles_missing}
@@ -184,11 +205,11 @@ def _write(config: CorpusConfig, tokenizer: Tokenizer, source: dict[str, Any], f
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def _batches(documents: Iterable[tuple[Document, str]]) -> Iterator[list[tuple[Document, str]]]:
     """Documents in batches small enough to hold and large enough to encode on all cores."""
     batch, size = [], 0
-    for document in documents:
-        batch.append(document)
+    for document, role in documents:
+        batch.append((document, role))
         size += len(document.text)
         if len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS:
             yield batch
@@ -203,14 +224,12 @@ def _warnings(config: CorpusConfig, counts: dict[str, Any], skips: dict[str, int
     misplaced = sum(skips.get(f"span: {reason}", 0) for reason in ("outside the text", "of no document"))
     spans = counts["spans"] + sum(count for reason, count in skips.items() if reason.startswith("span: "))
     cut = skips.get("span: cuts a word", 0)
+    documents = ", ".join(path for role in ROLES for path in getattr(config, role))
+    files = ", ".join(config.spans)
     shares = (
-        (lost, lost + counts["documents"], f"documents of {config.documents} were left out"),
-        (
-            misplaced,
-            spans,
-            f"salient spans of {config.spans} fit no document of {config.documents}: other texts or ids?",
-        ),
-        (cut, spans, f"salient spans of {config.spans} begin or end inside a word: byte offsets, or another text?"),
+        (lost, lost + counts["documents"], f"documents of {documents} were left out"),
+        (misplaced, spans, f"salient spans of {files} fit no document of {documents}: other texts or ids?"),
+        (cut, spans, f"salient spans of {files} begin or end inside a word: byte offsets, or another text?"),
         (counts["sentences_without_wordpieces"], counts["sentences"], "sentences hold nothing the tokenizer knows"),
         (counts["unknown_wordpieces"], counts["tokens"], "wordpieces are [UNK]: another script than the vocabulary's?"),
     )

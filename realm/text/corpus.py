@@ -28,9 +28,12 @@ class CorpusError(ValueError):
 
 
 class Document(NamedTuple):
+    """heldout: never an example in training, whatever share the corpus holds out."""
+
     id: str
     title: str
     text: str
+    heldout: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,26 +50,29 @@ class Rejection:
         self.counts[reason] += 1
 
 
-def read_jsonl(path: str | Path, *, lenient: bool = False, counts: Counter | None = None) -> Iterator[Document]:
+def read_jsonl(
+    path: str | Path, *, lenient: bool = False, counts: Counter | None = None, seen: dict[str, str] | None = None
+) -> Iterator[Document]:
     """The documents of a .jsonl or .jsonl.gz file, in file order, one line in memory at a time.
 
-    A missing or null title is "" and counted as "missing title". Raises CorpusError, "file:line: found ..., wanted
-    ...", for a bad line when strict; for an unreadable, corrupt or cut-off file always. `counts` gets the dropped
-    lines by reason: empty line, line too long, not UTF-8, broken JSON, not an object, missing id, missing text, null
-    text, blank text, not a string, duplicate id.
+    A missing or null title is "" and counted as "missing title"; "heldout": true keeps a document out of training.
+    Raises CorpusError, "file:line: found ..., wanted ...", for a bad line when strict; for an unreadable, corrupt or
+    cut-off file always. `counts` gets the dropped lines by reason: empty line, line too long, not UTF-8, broken JSON,
+    not an object, missing id, missing text, null text, blank text, not a string, not a truth value, duplicate id.
+    `seen` (id -> place, "file:line") is added to, and tells ids of files read before.
     """
     counts = Counter() if counts is None else counts
     reject = Rejection(CorpusError, lenient, counts)
-    seen: dict[str, int] = {}
+    seen = {} if seen is None else seen
     for line, record in json_lines(path, reject):
         document = _document(f"{path}:{line}", record, reject)
         if document is None:
             continue
         if document.id in seen:
-            found = f"the id {document.id!r}, which line {seen[document.id]} has already"
+            found = f"the id {document.id!r}, which {seen[document.id]} has already"
             reject(f"{path}:{line}", "duplicate id", found, "a new id on every line")
             continue
-        seen[document.id] = line
+        seen[document.id] = f"{path}:{line}"
         if not record.get("title"):
             counts["missing title"] += 1
         yield document
@@ -89,7 +95,10 @@ def _document(where: str, record: dict[str, Any], reject: Rejection) -> Document
             return reject(where, "not UTF-8", f'half a surrogate pair in "{field}"', "whole characters")
     if not any(unicodedata.category(character)[0] not in "CMZ" for character in text):
         return reject(where, "blank text", f"a text of {len(text)} characters, none visible", "a text with words")
-    return Document(number, title or "", text)
+    heldout = record.get("heldout", False)
+    if not isinstance(heldout, bool):
+        return reject(where, "not a truth value", f'a "heldout" {heldout!r:.40}', '"heldout": true or false')
+    return Document(number, title or "", text, heldout)
 
 
 def _is_unicode(text: str) -> bool:

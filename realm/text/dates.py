@@ -12,6 +12,7 @@ two looks at the words before finds them in linear time; whole words always, off
     an era           44 BC · AD 79 · 79 A.D. · 10,000 BCE · 509–27 BC
     a range          1914–1918 · 1914-18 · 2008/09 · 2 May 2001–3 June 2004 · May–June 1940: one date
                      where a dash or slash joins the ends, two where words do ("from 1914 to 1918")
+    cut into tokens  May 3 , 2005 · 1952 -- 1954 · 17th - century: blanks as NQ and CoNLL set them
     a month alone    July · "in May" · mid-May. April, May, June, August and March are names and words too, so they
                      count only after a word such as in, since, until, by, of; and unless "in" stands before it
                      no month counts right before a capitalised word ("July Monarchy")
@@ -28,12 +29,14 @@ import re
 
 _S = r"[ \t\n\u00a0]{1,2}"
 _DASH = r"[-–—−]"
+_JOIN = r"(?:--|[-–—−])"  # two hyphens are how typewriters and tokenised corpora write a dash between two ends
+_COMMA = r" ?,"  # corpora cut into tokens (NQ, CoNLL) have a blank before it
 _MONTH = (
     r"(?:January|February|March|April|May(?![ ](?:be|have|not|also)\b)|June|July|August|September|October|November"
     r"|December)\b"
 )
 _SHORT = rf"(?:{_MONTH}|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
-_WEEKDAY = rf"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,?{_S})?"
+_WEEKDAY = rf"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day(?:{_COMMA})?{_S})?"
 _SEASON = r"(?:[Ss]pring|[Ss]ummer|[Aa]utumn|[Ff]all|[Ww]inter)"
 _ORDINAL = (
     r"(?:\d{1,2}(?:st|nd|rd|th)|(?:twenty-)?[Ff]irst|[Ss]econd|[Tt]hird|[Ff]ourth|[Ff]ifth|[Ss]ixth|[Ss]eventh|[Ee]ighth"
@@ -58,7 +61,7 @@ _COUNT = (
     r"|stores|items|books|songs|times|points|goals|runs|others|characters|enemy|guests|spectators"
     r"|delegates|athletes|patients|civilians|personnel|police|injuries|males|females)\b"
 )
-_TO_NUMBER = rf"(?:(?: ?{_DASH} ?| to | or | and )\d{{1,2}},?\d{{3}})?"
+_TO_NUMBER = rf"(?:(?: ?{_JOIN} ?| to | or | and )\d{{1,2}},?\d{{3}})?"
 _UNIT_AHEAD = rf"(?!(?i:{_TO_NUMBER}[ \u00a0-]?{_UNIT}))"
 _AMOUNT_AHEAD = rf"(?!(?i:{_TO_NUMBER}[ \u00a0-]{_COUNT})){_UNIT_AHEAD}"
 
@@ -66,9 +69,12 @@ _NUMBER = r"(?:3[01]|[12]\d|0?[1-9])"
 _DAY = rf"{_NUMBER}(?:st|nd|rd|th)?(?![\w%]|[.,:]\d)"
 _DIGITS = rf"(?:1\d|20)\d\d(?![\w%]|[.,:]\d|{_DASH}{_DASH}?\d{{3}}(?!\d))"
 _YEAR = rf"(?:(?:(?<=\b[Ii]n )|(?<=\b[Ss]ince )){_DIGITS}{_UNIT_AHEAD}|{_DIGITS}{_AMOUNT_AHEAD})"
-_THEN_YEAR = rf"(?:,?{_S}|{_S}of{_S}|,){_YEAR}"
+_THEN_YEAR = rf"(?:(?:{_COMMA})?{_S}|{_S}of{_S}|,){_YEAR}"
 _ERA_YEAR = r"(?:\d{1,3},\d{3}|\d{1,4})"
-_OLD_YEAR = rf"(?:{_THEN_YEAR}|{_S}{_ERA_YEAR}{_S}{_ERA}|{_S}\d{{3}}(?=[),;\]–—]| [–—])(?!,\d))"
+_ANNO = r"(?:AD|A\. ?D\.)"
+_OLD_YEAR = (
+    rf"(?:{_THEN_YEAR}|{_S}{_ANNO}{_S}\d{{1,4}}|{_S}{_ERA_YEAR}{_S}{_ERA}|{_S}\d{{3}}(?=[),;\]–—]| [–—])(?!,\d))"
+)
 _LIST = rf"(?:, ?|{_S}(?:and|or|to){_S}| ?{_DASH} ?)(?:the{_S})?"
 _CENTURIES = r"(?:centur(?:y|ies)|millenni(?:um|a)|Century(?![ -][A-Z]))\b"
 
@@ -83,9 +89,9 @@ def _point(year: str, month: str) -> str:
             rf"{_WEEKDAY}{_SHORT}{_S}(?:the{_S})?{_DAY}(?: ?{_DASH} ?{_DAY}(?!{_S}{_SHORT}))?{_AMOUNT_AHEAD}"
             rf"(?:{_THEN_YEAR})?",
             rf"{_SHORT}{_THEN_YEAR}",
-            rf"(?:{_ERA_YEAR} ?{_DASH} ?)?{_ERA_YEAR}[ \u00a0-]?{_ERA}",
-            rf"(?:AD|A\. ?D\.){_S}\d{{1,4}}",
-            rf"{_ORDINAL}(?:-?{_LIST}{_ORDINAL}){{0,3}}(?:{_S}|-){_CENTURIES}(?:{_S}{_ERA})?",
+            rf"(?:{_ERA_YEAR} ?{_JOIN} ?)?{_ERA_YEAR}[ \u00a0-]?{_ERA}",
+            rf"{_ANNO}{_S}\d{{1,4}}",
+            rf"{_ORDINAL}(?:-?{_LIST}{_ORDINAL}){{0,3}}(?:{_S}| ?- ?){_CENTURIES}(?:{_S}{_ERA})?",
             r"(?:1\d|20)\d0(?:s|['’]s)",
             r"['’‘]\d0s",
             rf"{_SEASON}(?:{_S}of)?{_S}{_YEAR}",
@@ -101,7 +107,7 @@ _LAST = _point(year=_YEAR, month=_MONTH)
 _DATE = re.compile(
     r"(?=[\d'’‘ADEFJMNOSTWaefnstw])"  # what a date can begin with: most characters are passed over quickly
     r"(?<![\w$£€¥₹#§+×*=/^@&])(?<!\d[-–—−.,:'’])"
-    rf"(?:{_FIRST})(?:(?:{_S})?{_DASH}(?:{_S})?(?:{_LAST})|(?<=\d{{4}})(?:[-–/]\d\d?|/{_YEAR})(?!\w)|(?<=\d0s)[-–]\d0s)?"
+    rf"(?:{_FIRST})(?:(?:{_S})?{_JOIN}(?:{_S})?(?:{_LAST})|(?<=\d{{4}})(?:[-–/]\d\d?|/{_YEAR})(?!\w)|(?<=\d0s)[-–]\d0s)?"
     rf"(?![\w%×°]|[.,:/]\d|{_DASH}\d| ?[×=+%]| [*x] )"
 )
 

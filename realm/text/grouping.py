@@ -66,16 +66,18 @@ def _mix(value: np.ndarray) -> np.ndarray:
     return value ^ (value >> np.uint64(31))
 
 
-def other_holders(hash_P: np.ndarray, group_P: np.ndarray) -> np.ndarray:
-    """int32 [P]: how many groups other than its own hold a span of the same hash."""
-    order_P = np.lexsort((group_P, hash_P))
-    hash_sorted, group_sorted = hash_P[order_P], group_P[order_P]
+def other_holders(hash_P: np.ndarray, group_P: np.ndarray, counts_P: np.ndarray) -> np.ndarray:
+    """int32 [P]: how many groups other than its own hold a span of the same hash, where only spans that `counts_P`
+    marks make a group a holder."""
+    order_P = np.lexsort((~counts_P, group_P, hash_P))  # within a group those that count come first
+    hash_sorted, group_sorted, counts_sorted = hash_P[order_P], group_P[order_P], counts_P[order_P]
     new_hash = np.ones(len(order_P), bool)
     new_hash[1:] = hash_sorted[1:] != hash_sorted[:-1]
     new_pair = new_hash.copy()
     new_pair[1:] |= group_sorted[1:] != group_sorted[:-1]
-    which = np.cumsum(new_hash) - 1
-    holders = np.bincount(which[new_pair], minlength=int(new_hash.sum()))
+    holds_pair = counts_sorted[new_pair]
+    which, pair = np.cumsum(new_hash) - 1, np.cumsum(new_pair) - 1
+    holders = np.bincount(which[new_pair], weights=holds_pair, minlength=int(new_hash.sum())).astype(np.int32)
     other_P = np.empty(len(order_P), np.int32)
-    other_P[order_P] = holders[which] - 1
+    other_P[order_P] = holders[which] - holds_pair[pair]
     return other_P

@@ -2,14 +2,17 @@
 
 "answers" are alternatives, any of which is right; "doc" names the document that holds the answer, for recall. A
 question set is small and every number it yields is published, so a bad line is always an error, never a skip.
+This is the project's own format; `realm.text.question_sets` reads the formats that public sets come in.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from realm.text.corpus import json_lines
+
+AnswerKind = Literal["text", "regex"]
 
 
 class QuestionsError(ValueError):
@@ -17,10 +20,13 @@ class QuestionsError(ValueError):
 
 
 class Question(NamedTuple):
+    """kind: whether the answers are strings ("text") or regular expressions ("regex")."""
+
     id: str
     question: str
     answers: tuple[str, ...]
     document: str | None
+    kind: AnswerKind = "text"
 
 
 class _Reject:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,13 +73,13 @@ def _triples(where: str, spans: list, reject: Rejection) -> Iterator[RawSpan]:
 
 
 class SpanFile:
-    """The spans of a file, document by document: one pass, and little memory where file and corpus go in step.
+    """The spans of files, document by document: one pass, and little memory where files and corpus go in step.
 
     `take` reads ahead to the document asked for and keeps what it passes for later; `left()` says what nobody took.
     """
 
-    def __init__(self, path: str | Path | None, *, lenient: bool = False, counts: Counter | None = None):
-        self._lines = iter(()) if path is None else read_spans(path, lenient=lenient, counts=counts)
+    def __init__(self, paths: Iterable[str | Path], *, lenient: bool = False, counts: Counter | None = None):
+        self._lines = chain.from_iterable(read_spans(path, lenient=lenient, counts=counts) for path in paths)
         self._waiting: dict[str, list[RawSpan]] = {}
 
     def take(self, document_id: str) -> list[RawSpan]:
@@ -87,12 +88,13 @@ class SpanFile:
             entry = next(self._lines, None)
             if entry is None:
                 return []
-            self._waiting[entry[0]] = entry[1]
+            self._waiting.setdefault(entry[0], []).extend(entry[1])
         return self._waiting.pop(document_id)
 
     def left(self) -> dict[str, list[RawSpan]]:
         """Whatever belongs to documents that were not asked for. Reads to the end of the file."""
-        self._waiting.update(self._lines)
+        for number, spans in self._lines:
+            self._waiting.setdefault(number, []).extend(spans)
         return self._waiting
 
 

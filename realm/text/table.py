@@ -20,7 +20,7 @@ from realm.text.corpus import CorpusError
 from realm.text.grouping import id_hash
 from realm.text.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 VOCABULARY = "vocab.txt"
 BUILD = "build_corpus(CorpusConfig(documents=...), folder)"
@@ -28,6 +28,9 @@ BUILD = "build_corpus(CorpusConfig(documents=...), folder)"
 
 class BlockTable:
     """N blocks of D documents, read-only. Made by `open` or `build_corpus`.
+
+    The first `indexed` rows may be retrieved; what comes after is masked only. The slice `only_retrieved` of them is
+    never masked. Where a corpus is both, as usual, indexed = rows and the slice is empty.
 
     Per row: length_N int32, wordpieces of [CLS] title [SEP] body [SEP]; document_N int32, the document's number;
     duplicate_N int32, the smallest row with byte-identical title and text (its own when there is none); heldout_N bool.
@@ -57,6 +60,8 @@ class BlockTable:
         self._id_hash, self._id_order = plain["id_hash"], plain["id_order"]
         self._check_rows({**{name: (one.flat, one.offset) for name, one in ragged.items()}, **plain})
         self.rows: int = manifest["counts"]["blocks"]
+        self.indexed: int = manifest["counts"]["indexed_blocks"]
+        self.only_retrieved = slice(self.indexed - manifest["counts"]["only_retrieved_blocks"], self.indexed)
 
     @classmethod
     def open(cls, path: str | Path, verify: bool = False) -> BlockTable:
@@ -134,7 +139,8 @@ class BlockTable:
         return self.span_P6[self._range(self.span_offset_N1, row)]
 
     def support(self, row: int) -> np.ndarray:
-        """int32 [P]: other blocks, byte-identical ones counted once and own copies not, with a span of these pieces."""
+        """int32 [P]: other blocks of the index with a span of these pieces; byte-identical ones count once, own copies
+        not."""
         return self.support_P[self._range(self.span_offset_N1, row)]
 
     def row_of(self, block_id: str) -> int:

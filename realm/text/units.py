@@ -54,13 +54,18 @@ class SentenceUnit(NamedTuple):
 class BlockUnits:
     """The blocks that may be examples, in row order.
 
-    heldout: False takes training blocks, True held-out ones, None both. Of byte-identical blocks only the first is
-    taken. length_N int32: wordpieces with title and special tokens. counts: units taken, and blocks left out by reason.
+    heldout: False takes training blocks, True held-out ones, None both. indexed: only blocks that may be retrieved.
+    Of byte-identical blocks only the first is taken. length_N int32: wordpieces with title and special tokens. counts:
+    units taken, and blocks left out by reason.
     """
 
-    def __init__(self, table: BlockTable, *, heldout: bool | None = False, min_sentences: int = 1):
+    def __init__(
+        self, table: BlockTable, *, heldout: bool | None = False, min_sentences: int = 1, indexed: bool = False
+    ):
         self.table = table
         taken_N = _Choice(np.ones(table.rows, bool))
+        if indexed and table.indexed < table.rows:
+            taken_N.drop(np.arange(table.rows) >= table.indexed, "not in the index")
         _drop_blocks(taken_N, table, heldout)
         taken_N.drop(np.diff(table.sentence_offset_N1) < min_sentences, "too few sentences")
         self._row_N, self.counts = taken_N.finish()
@@ -79,10 +84,10 @@ class BlockUnits:
 class SentenceUnits:
     """The sentences that `masking` can hide something in, in corpus order.
 
-    heldout and byte-identical blocks: as in BlockUnits. Left out too are sentences shorter than the corpus's
-    min_sentence_tokens or longer than max_tokens - 2 wordpieces ([CLS] and [SEP] take two), and what
-    masking.usable(table, max_predictions) refuses. length_N int32: wordpieces and the two. counts: units taken, and
-    sentences left out by their first reason. Raises UnitsError for max_tokens < 3.
+    heldout and byte-identical blocks: as in BlockUnits. Left out too are blocks that are only retrieved, sentences
+    shorter than the corpus's min_sentence_tokens or longer than max_tokens - 2 wordpieces ([CLS] and [SEP] take two),
+    and what masking.usable(table, max_predictions) refuses. length_N int32: wordpieces and the two. counts: units
+    taken, and sentences left out by their first reason. Raises UnitsError for max_tokens < 3.
     """
 
     def __init__(
@@ -99,6 +104,9 @@ class SentenceUnits:
         self.table = table
         size_S = table.sentence_S4[:, 1] - table.sentence_S4[:, 0]
         block = _Choice(np.ones(table.rows, bool))
+        if table.only_retrieved.start < table.only_retrieved.stop:
+            row_N = np.arange(table.rows)
+            block.drop((row_N >= table.only_retrieved.start) & (row_N < table.only_retrieved.stop), "only retrieved")
         _drop_blocks(block, table, heldout)
         taken_S = _Choice(np.ones(len(size_S), bool))
         sentences_N = np.diff(table.sentence_offset_N1)

@@ -1,58 +1,48 @@
 """The index side of training: adopt a newer generation, ask it, and know how old everything is.
 
 The loop asks in two halves, `ask` (on the device) and `answer` (on the host), so that a search can run while the
-device works on the step before. A new generation is adopted at a step boundary only.
+device works on the step before. A new generation is adopted at a step boundary only; one of an asynchronous refresher
+is opened in a thread first, so that no step ever waits for it. Only the first index is waited for.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from realm.protocols import Arrays, GenerationLike, Objective, Params, Refresher, Searcher
-from realm.retrieve import Candidates, Retrieval
+from realm.retrieve import Retrieval, best_of
 from realm.text.table import BlockTable
+from realm.training.drift import Drift
+from realm.training.found import Found
 from realm.training.mesh import replicate, shard_batch
 from realm.training.metrics import MetricsLog
+from realm.training.opener import Opened, Opener
+from realm.training.side_by_side import SideBySide
 from realm.training.watch import Probe, Watch, Watcher
 
+PATIENCE = 0.05  # seconds between two looks for the first index
+COSTS = ("seconds_embed", "seconds_build", "blocks_per_second", "peak_host_bytes", "peak_device_bytes")
 
-class Found(NamedTuple):
-    """Candidates with where they come from: the generation's number and step, and the step whose towers asked."""
 
-    candidates: Candidates
-    generation: int
-    generation_step: int
-    asked_step: int
+class IndexTooOld(RuntimeError):
+    """The adopted index is older than `max_age` steps, and no newer one has come."""
 
-    def arrays(self) -> Arrays:
-        """For a checkpoint."""
-        return self.candidates._asdict() | {"origin": np.array(self[1:], np.int64)}
 
-    @classmethod
-    def of_arrays(cls, arrays: Arrays) -> Found:
-        arrays = {name: np.asarray(value) for name, value in arrays.items()}
-        origin = arrays.pop("origin").tolist()
-        return cls(Candidates(**arrays), *origin)
-
-    def ages(self, step: int) -> dict[str, int]:
-        """For the batch that update `step` (counted from 0) is made of: how old documents and queries are, in steps."""
-        return {
-            "generation": self.generation,
-            "document_age": step - self.generation_step,
-            "query_age": step - self.asked_step,
-        }
+class NoIndex(RuntimeError):
+    """The refresher cannot make the index that training needs to begin or to go on."""
 
 
 class Lookup:
     """Search for one objective over one corpus, through whatever generation is adopted.
 
-    query_tower: `current` or `generation`, whose parameters embed the queries for search.
+    query_tower: `current` or `generation`, whose parameters embed the queries for search. rerank: so many blocks are
+    searched for, and the current towers choose the candidates among them (0: the index chooses).
     """
 
     def __init__(
@@ -63,6 +53,7 @@ class Lookup:
         *,
         mesh: Mesh,
         query_tower: str,
+        rerank: int = 0,
         watch: Watch,
         seed: int,
         log: MetricsLog,
@@ -70,20 +61,26 @@ class Lookup:
     ):
         self.objective, self.refresher, self.mesh = objective, refresher, mesh
         self.query_tower, self.log, self.report = query_tower, log, report
-        self.retrieval = Retrieval(
-            table,
-            candidates=objective.candidates,
-            block_lengths=objective.block_lengths,
-            multiple=max(8, mesh.size),
-        )
+        retrieval = partial(Retrieval, table, block_lengths=objective.block_lengths, multiple=max(8, mesh.size))
+        self.retrieval = retrieval(candidates=objective.candidates)
+        self.wide = retrieval(candidates=rerank + 1) if rerank and objective.candidates > 1 else self.retrieval
         self.probe = Probe(objective, table, watch, seed) if watch.blocks else None
+        self.seed, self.drift = seed, None
+        self.handed = -1  # the step that was published last
         earlier = [event["recall@5"] for event in log.events("probe") if "recall@5" in event]
         self.watcher = Watcher(watch, report, max(earlier, default=None))
         self.generation: GenerationLike | None = None
         self.searcher: Searcher | None = None
         self.query_params: Params | None = None
-        self.blocked = 0.0
+        self.blocked = 0.0  # seconds that steps waited for embedding, building or opening
+        self.at_boundaries = 0.0  # seconds of all that happens at step boundaries, copies and probes included
+        self.first_wait = 0.0  # seconds until there was an index to begin or to go on with
+        self.taken: dict[int, float] = {}  # when the parameters of the last two generations were handed over
+        self.opener = Opener(self._tower, report)
+        self.fresh = True  # nothing was trained since the start or resume
+        self.warned: int | None = None  # the generation whose age was complained of
         self._embed = jax.jit(objective.embed_queries)
+        self._scores = jax.jit(lambda towers, ready: objective.scores(towers, ready))
 
     @property
     def number(self) -> int | None:
@@ -94,38 +91,144 @@ class Lookup:
         """Goes back to what was adopted before step `step`; what happened at its boundary is still to come."""
         self.refresher.rewind(step - 1)
         if number is not None:
-            self._adopt(self.refresher.open(number))
+            self._use(self.opener.now(self.refresher.open(number)))
 
     def refresh(self, step: int, params: Params, kept: Callable[[], set[int]]) -> None:
         """At the boundary before `step`: publishes where the schedule says so, and adopts the newest generation.
 
-        kept: the generations that kept checkpoints refer to. Raises RetrieverCollapse when the watch is to stop.
+        kept: the generations that kept checkpoints refer to. Raises RetrieverCollapse when the watch is to stop,
+        IndexTooOld beyond `max_age` (what was trained so far is sound: save it), NoIndex where there is none to begin
+        with and none will come.
         """
         began = time.monotonic()
-        if self.refresher.due(step):
+        first, asynchronous = self.generation is None, self.refresher.asynchronous
+        self.refresher.tick(step)
+        renew = asynchronous and self.fresh and not first and self._too_old(step)  # resumed: begin with a new one
+        if first or renew or self.refresher.due(step, lambda: self._measure_drift(step, params)):
+            self.handed = step
             self.refresher.publish(step, {"retriever": params["retriever"]})
+        if first or renew:
+            self._wait(step)
         newest = self.refresher.newest()
+        opened = self._open(newest, beside=asynchronous and not (first or self.fresh))
+        seconds = time.monotonic() - began
+        if first or (asynchronous and self.fresh):
+            self.first_wait += seconds
+            began = time.monotonic()
+        elif not asynchronous:
+            self.blocked += seconds
+        self.fresh = False
+        if opened is not None:
+            self._adopt(opened, step, params, kept)
+        self.at_boundaries += time.monotonic() - began
+        self._check_age(step)
+
+    def facts(self, found: Found, step: int) -> dict[str, float]:
+        """What is logged of the index at the update `step` (counted from 0): ages in steps and seconds, time lost."""
+        taken = self.taken.get(found.generation, self.generation.taken)
+        seconds = max(0.0, time.time() - taken)  # clocks of two machines may differ
+        return found.ages(step) | {
+            "document_age_seconds": round(seconds, 1),
+            "refresh_blocked_seconds": round(self.blocked, 3),
+            "refresh_boundary_seconds": round(self.at_boundaries, 3),
+            "first_index_seconds": round(self.first_wait, 3),
+        }
+
+    def _measure_drift(self, step: int, params: Params) -> float:
+        """For schedules that ask for it; 0 while a published snapshot has not become the adopted generation yet."""
+        if self.handed > self.generation.step and not self.refresher.status()["hopeless"]:
+            return 0.0
+        began = time.monotonic()
+        if self.drift is None:
+            self.drift = Drift(
+                self.objective,
+                self.retrieval.table,
+                self.probe,
+                length=self.retrieval.block_lengths[-1],
+                seed=self.seed,
+            )
+        found = self.drift.measure(params, self.generation)
+        self.blocked += time.monotonic() - began if self.refresher.asynchronous else 0.0  # else counted with the rest
+        self.log.event(step, "drift", {"disagreement": round(found, 4), "generation": self.number})
+        return found
+
+    def _wait(self, step: int) -> None:
+        """Until there is a generation newer than the adopted one. A synchronous refresher has it already."""
+        told = time.monotonic()
+        while (newest := self.refresher.newest()) is None or newest.number == self.number:
+            status = self.refresher.status()
+            if not self.refresher.asynchronous or status["hopeless"]:
+                raise NoIndex(f"no index at step {step}: {status['last_error'] or status}")
+            if time.monotonic() - told > 10.0:
+                told = time.monotonic()
+                self.report(f"waiting for an index: refresher {status['state']}, last error {status['last_error']}")
+            time.sleep(PATIENCE)
+            self.refresher.tick(step)
+
+    def _open(self, newest: GenerationLike | None, beside: bool) -> Opened | None:
+        """The newest generation, opened, or None: it is the adopted one, or not ready yet."""
         if newest is None or newest.number == self.number:
-            return
-        self._adopt(newest)
-        self.refresher.adopted(newest, step, kept())
-        self.blocked += time.monotonic() - began
+            return None
+        return self.opener.beside(newest) if beside else self.opener.now(newest)
+
+    def _adopt(self, opened: Opened, step: int, params: Params, kept: Callable[[], set[int]]) -> None:
+        old, replaced = self.searcher, self.generation
+        self._use(opened)
+        generation = opened.generation
+        self.refresher.adopted(generation, step, kept())
+        status = self.refresher.status()
+        swap = {
+            "generation": generation.number,
+            "document_age": step - generation.step,
+            "document_age_seconds": round(max(0.0, time.time() - generation.taken), 3),
+            "replaced_age": step - replaced.step if replaced else None,
+            "dropped_snapshots": status["dropped_snapshots"],
+            **{name: status.get(name) for name in COSTS},
+        }
         if self.probe is not None:
-            self._look(step, params)
+            swap |= self._look(step, params, old)
+        self.log.event(step, "swap", swap)
 
-    def _adopt(self, generation: GenerationLike) -> None:
-        self.generation, self.searcher = generation, generation.searcher()
-        if self.query_tower == "generation":
-            self.query_params = replicate(generation.query_params(), self.mesh)
+    def _use(self, opened: Opened) -> None:
+        self.generation, self.searcher, self.query_params = opened
+        self.taken = {number: self.taken[number] for number in list(self.taken)[-1:]}  # candidates asked for before
+        self.taken[self.generation.number] = self.generation.taken
 
-    def _look(self, step: int, params: Params) -> None:
-        values = self.probe.run(params, self.searcher)
+    def _tower(self, generation: GenerationLike) -> Params | None:
+        return replicate(generation.query_params(), self.mesh) if self.query_tower == "generation" else None
+
+    def _too_old(self, step: int) -> bool:
+        return self.refresher.max_age is not None and step - self.generation.step > self.refresher.max_age
+
+    def _check_age(self, step: int) -> None:
+        """Warns once for a generation beyond half of max_age, and raises IndexTooOld beyond all of it."""
+        limit = self.refresher.max_age
+        age = step - self.generation.step
+        too_old = self._too_old(step)
+        if limit is None or 2 * age <= limit or (self.warned == self.number and not too_old):
+            return
+        status = self.refresher.status()
+        text = (
+            f"generation {self.number} is {age} steps old at step {step}, max_age is {limit}; refresher "
+            f"{status['state']}, last error: {status['last_error'] or 'none'}"
+        )
+        if too_old:
+            raise IndexTooOld(f"{text}. Go on with --resume when the refresher works, or with a larger max_age")
+        self.warned = self.number
+        self.report(f"WARNING {text}")
+        self.log.event(step, "warning", {"text": text})
+
+    def _look(self, step: int, params: Params, old: Searcher | None) -> dict[str, float]:
+        """The probe of the new index; how much of the old one's answers it still gives."""
+        both = SideBySide(self.searcher, self.searcher if old is None else old)
+        values = self.probe.run(params, both)
         self.log.event(step, "probe", values | {"generation": self.number})
         if "recall@5" in values:
             self.report(f"probe at step {step}: own-sentence recall@5 {values['recall@5']:.3f}")
         complaint = self.watcher.look(step, values, self.log.last)
         if complaint:
             self.log.event(step, "warning", {"text": complaint})
+        return {} if old is None else both.overlap()
 
     def ask(self, params: Params, batch: Arrays) -> jax.Array:
         """Query vectors [B, E], dispatched; the parameters may be given away right after."""
@@ -135,10 +238,15 @@ class Lookup:
 
     def answer(self, query_BE: jax.Array, batch: Arrays, step: int) -> Found:
         """The candidates of a batch from the adopted generation; step: the towers that embedded the queries."""
-        candidates = self.retrieval.search(self.searcher, np.asarray(query_BE), batch["own_B"])
+        candidates = self.wide.search(self.searcher, np.asarray(query_BE), batch["own_B"])
         asked = self.generation.step if self.query_params else step
         return Found(candidates, self.generation.number, self.generation.step, asked)
 
-    def join(self, batch: Arrays, found: Found) -> Arrays:
-        """The batch with its packed candidates, as the loss reads it."""
-        return self.objective.found(batch, self.retrieval.pack(found.candidates))
+    def join(self, params: Params, batch: Arrays, found: Found) -> Arrays:
+        """The batch with its packed candidates, as the loss reads it; with `rerank` the towers `params` choose them."""
+        candidates = found.candidates
+        if self.wide is not self.retrieval:
+            ready = shard_batch(self.objective.found(batch, self.wide.pack(candidates)), self.mesh)
+            score_BL = self._scores({"retriever": params["retriever"]}, ready)
+            candidates = best_of(candidates, np.asarray(score_BL), self.retrieval.k)
+        return self.objective.found(batch, self.retrieval.pack(candidates))

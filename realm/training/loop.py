@@ -7,23 +7,26 @@ queries are one update old. The metrics of a step are read after the next one is
 
 from __future__ import annotations
 
+import functools
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 
-from realm.protocols import Arrays, Metrics, Objective, Params, Refresher
+from realm.protocols import Arrays, Objective, Params, Refresher
 from realm.text.table import BlockTable
 from realm.training.checkpoint import Checkpoints
+from realm.training.diagnosis import Dispatched, require_finite
 from realm.training.feed import Feed
-from realm.training.lookup import Found, Lookup
+from realm.training.lookup import Found, IndexTooOld, Lookup
 from realm.training.mesh import data_mesh, replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.optimizer import Optimizer
 from realm.training.run_folder import RunFolder
 from realm.training.signals import StopSignal
-from realm.training.step import gradient_names, init_state, make_step
+from realm.training.step import init_state, make_step
 from realm.training.watch import Watch
 
 
@@ -34,8 +37,9 @@ class Training:
     batch_size: examples a step over all devices. accumulate: microbatches a step; exact for losses that are means over
     predictions (mlm, realm), but an in-batch softmax (ict) then has fewer negatives; every microbatch embeds all of
     the batch's distinct blocks. retrieve_ahead: 1 searches for the next batch beside this step. query_tower: whose
-    parameters embed the queries for search, `current` or those the index was made with (`generation`). devices: None =
-    all. threads: that read batches ahead.
+    parameters embed the queries for search, `current` or those the index was made with (`generation`). rerank: so many
+    blocks are searched for, and the current towers choose the candidates among them: the cheapest cure for a stale
+    index (0: the index chooses). devices: None = all. threads: that read batches ahead.
     """
 
     steps: int = 1000
@@ -45,6 +49,7 @@ class Training:
     accumulate: int = 1
     retrieve_ahead: Literal[0, 1] = 0
     query_tower: Literal["current", "generation"] = "current"
+    rerank: int = 0
     log_every: int = 10
     checkpoint_every: int = 500
     keep_checkpoints: int = 2
@@ -56,8 +61,8 @@ class Training:
         for name in ("steps", "batch_size", "accumulate", "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise TrainingError(f"found training.{name}={getattr(self, name)}, wanted 1 or more")
-        if self.seed < 0 or self.threads < 0:
-            raise TrainingError(f"found seed {self.seed} and threads {self.threads}, wanted 0 or more")
+        if self.seed < 0 or self.threads < 0 or self.rerank < 0:
+            raise TrainingError(f"found seed {self.seed}, threads {self.threads}, rerank {self.rerank}, wanted >= 0")
         if self.batch_size % self.accumulate:
             raise TrainingError(
                 f"found batch_size={self.batch_size} and accumulate={self.accumulate}, wanted equal microbatches"
@@ -68,16 +73,12 @@ class TrainingError(ValueError):
     """A training config, or a job, that cannot be run as asked."""
 
 
-class TrainingDiverged(RuntimeError):
-    """A loss or gradient was not finite; nothing was saved over the last good checkpoint."""
-
-
 class Outcome(NamedTuple):
-    """params at the last step; that step; whether a signal asked to stop (what was reached is saved)."""
+    """params at the last step; that step; the signal that asked to stop, if one did (what was reached is saved)."""
 
     params: Params
     step: int
-    stopped: bool
+    stopped: signal.Signals | None
 
 
 def train(
@@ -93,19 +94,9 @@ def train(
     """Trains from `init()` or, where `run` has a checkpoint, from there, to `training.steps`.
 
     Raises TrainingDiverged on a non-finite loss, RetrieverCollapse when the watch says so. SIGTERM and SIGINT save a
-    checkpoint at the next step boundary and return.
+    checkpoint at the next step boundary and return; the outcome names them.
     """
     return _Loop(objective, table, training, run, init, refresher, report).run()
-
-
-class _Last(NamedTuple):
-    """A dispatched step whose metrics have not been read yet."""
-
-    step: int
-    metrics: Metrics
-    active: tuple[str, ...]
-    batch: Arrays
-    facts: dict[str, Any]
 
 
 class _Loop:
@@ -122,7 +113,16 @@ class _Loop:
         self.checkpoints = Checkpoints(run.checkpoints, training.keep_checkpoints)
         self.units = objective.units(table)
         self.lookup: Lookup | None = None
-        self.compiled: dict[tuple[str, ...], Callable] = {}
+        self.compiled = functools.cache(
+            functools.partial(
+                make_step,
+                objective,
+                training.optimizer,
+                steps=training.steps,
+                accumulate=training.accumulate,
+                seed=training.seed,
+            )
+        )
         starts = {group: training.optimizer.rate(group).start for group in objective.groups().values()}
         if min(starts.values()) > 0:
             raise TrainingError(
@@ -168,8 +168,8 @@ class _Loop:
             batches.close()
             self.log.close()
             self.checkpoints.close()
-        step = int(self.state["step"])
-        return Outcome(self.state["params"], step, stop.asked)
+        stopped = signal.Signals[stop.name] if stop.asked else None
+        return Outcome(self.state["params"], int(self.state["step"]), stopped)
 
     def _open_index(self) -> None:
         training = self.training
@@ -179,6 +179,7 @@ class _Loop:
             self.refresher,
             mesh=self.mesh,
             query_tower=training.query_tower,
+            rerank=training.rerank,
             watch=training.watch,
             seed=training.seed,
             log=self.log,
@@ -189,22 +190,28 @@ class _Loop:
     def _steps(self, batches: Iterator[Arrays], stop: StopSignal) -> None:
         training, lookup = self.training, self.lookup
         ahead = (next(batches), Found.of_arrays(self.pending)) if self.pending else None
-        last: _Last | None = None
+        last: Dispatched | None = None
         for number in range(self.start, training.steps):
             if lookup:
-                lookup.refresh(number, self.state["params"], self.checkpoints.generations)
+                try:
+                    lookup.refresh(number, self.state["params"], self.checkpoints.generations)
+                except IndexTooOld:  # what was trained up to here is sound
+                    if last:
+                        self._read(last)
+                    self._save(ahead[1] if ahead else None)
+                    raise
             batch, found = ahead or self._next(batches, number)
             ready = self._ready(batch, found)
             upcoming = next(batches) if lookup and training.retrieve_ahead and number + 1 < training.steps else None
             if upcoming:  # asked before the step below takes the parameters' memory
                 question = lookup.ask(self.state["params"], upcoming)
             active = training.optimizer.active(self.objective.groups(), number)
-            self.state, metrics = self._compiled(active)(self.state, ready)
+            self.state, metrics = self.compiled(active=active)(self.state, ready)
             ahead = (upcoming, lookup.answer(question, upcoming, number)) if upcoming else None
             if last:
                 self._read(last)
-            facts = found.ages(number) | {"refresh_blocked_seconds": round(lookup.blocked, 3)} if found else {}
-            last = _Last(number + 1, metrics, active, batch, facts)
+            facts = lookup.facts(found, number) if found else {}
+            last = Dispatched(number + 1, metrics, active, batch, facts)
             if (number + 1) % training.checkpoint_every == 0 or number + 1 == training.steps or stop.asked:
                 self._read(last)
                 last = None
@@ -221,40 +228,17 @@ class _Loop:
 
     def _ready(self, batch: Arrays, found: Found | None) -> Arrays:
         arrays = {name: array for name, array in batch.items() if name != "unit_B"}
-        return shard_batch(self.lookup.join(arrays, found) if found else arrays, self.mesh)
+        return shard_batch(self.lookup.join(self.state["params"], arrays, found) if found else arrays, self.mesh)
 
-    def _compiled(self, active: tuple[str, ...]) -> Callable:
-        if active not in self.compiled:
-            self.compiled[active] = make_step(
-                self.objective,
-                self.training.optimizer,
-                steps=self.training.steps,
-                active=active,
-                accumulate=self.training.accumulate,
-                seed=self.training.seed,
-            )
-        return self.compiled[active]
-
-    def _read(self, last: _Last) -> None:
+    def _read(self, last: Dispatched) -> None:
         """Logs a step; raises TrainingDiverged where it was not finite."""
         metrics = jax.device_get(last.metrics)
-        if not metrics["finite"]:
-            raise TrainingDiverged(self._diagnosis(last, metrics))
+        require_finite(last, metrics, self.state["params"], self.table, self.units, self.checkpoints.steps())
         optimizer, steps = self.training.optimizer, self.training.steps
         for name, group in self.objective.groups().items():
             updates = last.step - 1 - optimizer.rate(group).start
             last.facts[f"rate/{name}"] = float(optimizer.schedule(group, steps)(updates)) if updates >= 0 else 0.0
         self.log.add(last.step, metrics, last.facts)
-
-    def _diagnosis(self, last: _Last, metrics: Metrics) -> str:
-        names = gradient_names(self.state["params"], last.active)
-        bad = [name for name, finite in zip(names, metrics["finite_P"], strict=True) if not finite]
-        blocks = [self.table.block_id(self.units[int(i)].row) for i in last.batch["unit_B"]]
-        return (
-            f"step {last.step}: loss {metrics['loss']}, first non-finite gradient: {bad[0] if bad else 'none'} "
-            f"({len(bad)} of {len(names)}). Examples are from blocks {', '.join(blocks)}. The last good checkpoint is "
-            f"of step {max(self.checkpoints.steps(), default=0)}; lower the learning rate or compute in float32"
-        )
 
     def _save(self, ahead: Found | None) -> None:
         number = self.lookup.number if self.lookup else None

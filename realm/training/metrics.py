@@ -7,7 +7,6 @@ step are dropped, so that every step appears once.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from realm.training.run_folder import write_whole
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -39,9 +40,7 @@ class MetricsLog:
         self.every, self.stop, self.report = every, stop, report
         # What happened at boundary `start` itself, a probe for instance, will happen again.
         kept = [r for r in read_metrics(self.path) if r["step"] < start + ("event" not in r)]
-        aside = self.path.with_name(self.path.name + ".partial")
-        aside.write_text("".join(json.dumps(r) + "\n" for r in kept), encoding="utf-8")
-        os.replace(aside, self.path)
+        write_whole(self.path, "".join(json.dumps(r) + "\n" for r in kept))
         self._file = self.path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=start + 1)
         self._window: list[dict[str, float]] = []

@@ -19,7 +19,10 @@ Existing = Literal["refuse", "resume", "overwrite"]
 
 
 # Fields that change neither what is learned nor what is measured: a resumed run may have other ones.
-FREE = ("threads", "log_every", "keep_checkpoints", "stop", "max_drop", "max_null")
+OF_ENGINES = ("max_age", "hang_seconds", "restart_seconds", "poll_seconds", "device", "cores", "keep")
+FREE = ("threads", "log_every", "keep_checkpoints", "stop", "max_drop", "max_null", *OF_ENGINES)
+# Where `empty_folder` puts what it is about to delete.
+DELETED = ".deleted"
 
 
 class RunFolderError(RuntimeError):
@@ -59,7 +62,7 @@ class RunFolder:
         record = {"config": config, "argv": sys.argv, "environment": environment()}
         old = read_json(self.path / "config.json")
         if old is not None:
-            changed = sorted(d for d in differences(old["config"], config) if d.rpartition(".")[2] not in FREE)
+            changed = changed_fields(old["config"], config)
             if changed:
                 raise RunFolderError(
                     f"{self.path}/config.json differs from this command in {', '.join(changed)}: a resumed run keeps "
@@ -83,6 +86,20 @@ def remove_folder(path: Path) -> None:
     """Renamed first, so that a kill in the middle leaves nothing that looks like a run."""
     trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
     os.rename(path, trash)
+    shutil.rmtree(trash)
+
+
+def empty_folder(path: Path, *, keep: str, last: str) -> None:
+    """Deletes all that is in `path` but `keep`, which may be a lock file that is held meanwhile.
+
+    Everything is renamed into `path/.deleted` first, and `last` after all others: a kill in the middle leaves what is
+    still there whole, and beside it only a `.deleted` that may go.
+    """
+    trash = path / DELETED
+    trash.mkdir()
+    inside = sorted((p for p in path.iterdir() if p.name not in (keep, DELETED)), key=lambda p: (p.name == last, p))
+    for child in inside:
+        os.rename(child, trash / child.name)
     shutil.rmtree(trash)
 
 
@@ -124,15 +141,24 @@ def differences(old: Any, new: Any, path: str = "") -> set[str]:
     return set() if old == new else {path}
 
 
+def changed_fields(old: Any, new: Any, free: tuple[str, ...] = FREE) -> list[str]:
+    """Dotted names of the fields in which two configs differ, sorted, without those whose last part is in `free`."""
+    return sorted(name for name in differences(old, new) if name.rpartition(".")[2] not in free)
+
+
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Written aside, flushed and renamed, so that a reader never sees half of it."""
+    write_whole(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text aside, flushes and renames it: a reader, or whoever comes after a kill, never sees half of it."""
     aside = path.with_name(path.name + ".partial")
     with aside.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=2) + "\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)

@@ -60,7 +60,7 @@ class Probe:
 
     def __init__(self, objective: Objective, table: BlockTable, watch: Watch, seed: int):
         heldout = bool(np.asarray(table.heldout_N).any())
-        units = BlockUnits(table, heldout=True if heldout else None, min_sentences=2)
+        units = BlockUnits(table, heldout=True if heldout else None, min_sentences=2, indexed=True)
         rng = np.random.default_rng([seed, 0x9E3779B9])
         chosen = rng.permutation(len(units))[: watch.blocks]
         queries, rows = [], []

@@ -8,7 +8,7 @@ class FakeTable:
 
     def __init__(self, *blocks: tuple[str, str, str]):
         self.blocks = blocks
-        self.rows = len(blocks)
+        self.rows = self.indexed = len(blocks)
         self.reads = 0
 
     def text(self, row: int) -> str:

@@ -9,22 +9,37 @@ from typing import Any
 import jax
 import numpy as np
 
+from realm.index.alsh import Alsh
 from realm.index.exact import Exact
 from realm.index.scann import Scann
+from realm.index.sharded import Sharded
 from realm.protocols import Hits
 
 
 @dataclass(frozen=True)
 class Divided:
-    """Exact over the eight virtual devices, as an index kind of its own."""
+    """Exact, or parts of it, divided over the eight virtual devices, as an index kind of its own."""
 
-    index: Exact
+    index: Any
 
     def build(self, shards, mesh=None, rows=None):
         return self.index.build(shards, jax.make_mesh((8,), ("data",)), rows)
 
     def load(self, folder, shards, mesh=None):
         return self.index.load(folder, shards, jax.make_mesh((8,), ("data",)))
+
+
+@dataclass(frozen=True)
+class OnDevices:
+    """The parts of an index on three of the virtual devices in turn."""
+
+    index: Sharded
+
+    def build(self, shards, mesh=None, rows=None):
+        return self.index.build(shards, jax.devices()[:3], rows)
+
+    def load(self, folder, shards, mesh=None):
+        return self.index.load(folder, shards, jax.devices()[:3])
 
 
 @dataclass(frozen=True)
@@ -49,6 +64,20 @@ KINDS = {
         finds_all=False,
         least=16,
     ),
+    # So few rows that scoring all of them costs less than any table.
+    "alsh": Kind(Alsh()),
+    "alsh-simple": Kind(Alsh(functions=5, tables=12), finds_all=False, least=16),
+    "alsh-sign": Kind(Alsh("sign", functions=5, tables=12), finds_all=False, least=16),
+    "alsh-l2": Kind(Alsh("l2", functions=6, tables=12), finds_all=False, least=16),
+    "sharded-exact": Kind(Sharded(Exact(), shards=3)),
+    "sharded-exact-devices": Kind(OnDevices(Sharded(Exact(chunk=128), shards=5))),
+    "sharded-scann": Kind(Sharded(Scann(), shards=3)),
+    "sharded-scann-tree-hash": Kind(
+        Sharded(Scann(leaves=8, leaves_to_search=3, dims_per_block=2, reorder=50), shards=2),
+        finds_all=False,
+        least=64,
+    ),
+    "sharded-alsh": Kind(Sharded(Alsh(functions=4, tables=12), shards=2), finds_all=False, least=64),
 }
 
 

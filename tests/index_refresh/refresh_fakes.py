@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class FakeTable:
     def __init__(self, description: str) -> None:
         values = {"seed": "0", "corpus": "c0", "tokenizer": "t0"} | dict(p.split("=") for p in description.split())
         rng = np.random.default_rng(int(values["seed"]))
-        self.rows = int(values["rows"])
+        self.rows = self.indexed = int(values["rows"])
         self.length_N = rng.integers(4, 20, self.rows).astype(np.int32)
         self.token_NT = rng.integers(1, ODD, (self.rows, 20)).astype(np.int32)
         if self.rows > 3:
@@ -56,6 +57,17 @@ class FakeRecipe(Recipe):
         token_NT[:, :wide] = np.where(null_N[:, None], 0, table.token_NT[row_N, :wide])
         token_NT[np.arange(length) >= length_N[:, None]] = 0
         return {"token_NT": token_NT, "length_N": length_N, "body_N": np.full(len(row_N), 2, np.int32)}
+
+
+@dataclass(frozen=True)
+class SlowRecipe(FakeRecipe):
+    """Takes `seconds` to pack a batch, without using the processor."""
+
+    seconds: float = 0.0
+
+    def pack(self, table: FakeTable, row_N: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        time.sleep(self.seconds)
+        return super().pack(table, row_N, length)
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,8 @@ def make_params(seed: int) -> dict[str, Any]:
 
 def make_recipe(corpus: str = "rows=23", **changes: Any) -> FakeRecipe:
     changes = {"shard_rows": 10, "batch_rows": 4, "lengths": (8, 16), "index": FakeIndex()} | changes
-    return FakeRecipe(changes.pop("objective", FakeObjective()), corpus, **changes)
+    kind = SlowRecipe if "seconds" in changes else FakeRecipe
+    return kind(changes.pop("objective", FakeObjective()), corpus, **changes)
 
 
 def expected_vectors(table: FakeTable, params: dict[str, Any], longest: int = 16) -> np.ndarray:

@@ -171,10 +171,10 @@ def test_bad_lines_of_a_spans_file(tmp_path, reason, line):
 def test_spans_are_found_in_any_order_and_the_rest_is_known(tmp_path):
     path = tmp_path / "spans.jsonl"
     path.write_text("".join(json.dumps({"id": one, "spans": [[0, 1, one]]}) + "\n" for one in "cabde"))
-    spans = SpanFile(path)
+    spans = SpanFile([path])
     assert [spans.take(one) for one in "acxb"] == [[(0, 1, "a")], [(0, 1, "c")], [], [(0, 1, "b")]]
     assert spans.left() == {"d": [(0, 1, "d")], "e": [(0, 1, "e")]}
-    assert SpanFile(None).take("a") == [] and SpanFile(None).left() == {}
+    assert SpanFile([]).take("a") == [] and SpanFile([]).left() == {}
 
 
 def test_spans_of_another_corpus_warn(tmp_path):

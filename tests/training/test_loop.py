@@ -13,8 +13,8 @@ import pytest
 from realm.objectives.mlm import Mlm
 from realm.protocols import Hits
 from realm.retrieve import Retrieval, choose_candidates
+from realm.training.diagnosis import TrainingDiverged
 from realm.training.feed import collate
-from realm.training.loop import TrainingDiverged
 from realm.training.metrics import read_metrics
 from realm.training.optimizer import Optimizer, Rate
 from realm.training.run_folder import RunFolderError
@@ -58,7 +58,7 @@ def test_stopped_by_a_signal_and_resumed_is_bit_identical(table, tmp_path, ahead
     straight = run_job(table, tmp_path / "straight", training=settings)
     said = StopAt(text)
     first = run_job(table, tmp_path / "cut", training=settings, report=said)
-    assert first.stopped and first.step < 8 and "--resume" in said[-1]
+    assert first.stopped == signal.SIGTERM and first.step < 8 and "--resume" in said[-1]
     second = run_job(table, tmp_path / "cut", training=settings, existing="resume")
     assert second.step == 8 and same_bits(straight.params, second.params)
     assert [r["step"] for r in steps_of(tmp_path / "cut")] == [2, 4, 6, 8]

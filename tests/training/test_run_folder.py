@@ -1,6 +1,7 @@
 """Run folders: nothing is overwritten by accident, checkpoints come back whole, metrics keep one line a step."""
 
 import json
+import os
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,15 @@ import pytest
 from realm.training.checkpoint import CheckpointMissing, Checkpoints, restore_params
 from realm.training.metrics import MetricsLog, read_metrics
 from realm.training.optimizer import Optimizer
-from realm.training.run_folder import RunFolder, RunFolderError, differences
+from realm.training.run_folder import (
+    RunFolder,
+    RunFolderError,
+    changed_fields,
+    differences,
+    empty_folder,
+    read_json,
+    write_json,
+)
 from realm.training.step import init_state
 from tests.training.fakes import Linear
 
@@ -112,3 +121,44 @@ def test_metrics_average_by_weight_and_lose_what_a_resume_repeats(tmp_path):
     assert records[0]["loss"] == pytest.approx((1 * 2 + 2 * 1) / 3)
     assert records[-1]["seconds"] >= records[1]["seconds"]
     assert list(tmp_path.glob("tensorboard/events*"))
+
+
+def test_what_is_written_whole_is_on_the_disk_before_it_takes_the_place_of_the_old(tmp_path, monkeypatch):
+    log_steps(tmp_path, 0, 4)
+    earlier = (tmp_path / "metrics.jsonl").read_text()
+    order, replace = [], os.replace
+
+    def killed(aside, path):
+        order.append("rename")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", lambda number: order.append("flush"))
+    monkeypatch.setattr("os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        MetricsLog(tmp_path, start=2, every=2, stop=8, report=print)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(tmp_path / "a.json", {"a": 1})
+    assert order == ["flush", "rename"] * 2
+    assert (tmp_path / "metrics.jsonl").read_text() == earlier and not (tmp_path / "a.json").exists()
+    monkeypatch.setattr("os.replace", replace)
+    write_json(tmp_path / "a.json", {"a": 1})
+    assert read_json(tmp_path / "a.json") == {"a": 1} and len(order) == 5
+
+
+def test_emptying_a_folder_keeps_the_lock_file_and_takes_the_name_card_last(tmp_path, monkeypatch):
+    run = started(tmp_path / "run").path
+    for name in ("a", "z", ".lock"):
+        (run / name).write_text(name)
+    moved, rename = [], os.rename
+    monkeypatch.setattr("os.rename", lambda old, new: moved.append(old.name) or rename(old, new))
+    held = (run / ".lock").stat().st_ino
+    empty_folder(run, keep=".lock", last="config.json")
+    assert moved == ["a", "z", "config.json"]
+    assert [p.name for p in run.iterdir()] == [".lock"] and (run / ".lock").stat().st_ino == held
+
+
+def test_changed_fields_are_sorted_and_spare_the_free_ones_at_any_depth():
+    old = {"training": {"steps": 1, "threads": 1}, "b": 1, "watch": {"stop": True}}
+    new = {"training": {"steps": 2, "threads": 4}, "b": 2, "watch": {"stop": False}}
+    assert changed_fields(old, new) == ["b", "training.steps"]
+    assert changed_fields(old, new, ("steps", "b")) == ["training.threads", "watch.stop"]

@@ -1,0 +1,267 @@
+"""The trainer's side of an asynchronous refresher: publish snapshots, read generations, and know how the other is.
+
+`External` is for a refresher that somebody else runs over the same folder, for instance `realm refresh RUN` as a job of
+its own on other machines; `Process` adds a child of its own. Nothing here ever waits for the refresher: no collective,
+no lock, no queue. A snapshot is copied off the device at the step boundary and written from a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from index_refresh import snapshot
+from index_refresh.generation import Generation, GenerationCorrupt
+from index_refresh.heartbeat import Pulsation, read_heartbeat
+from index_refresh.recipe import Recipe
+from index_refresh.schedule import Delayed, Schedule, ScheduleError
+from index_refresh.snapshot import SnapshotStore
+from index_refresh.store import GenerationStore
+from index_refresh.sync import RefresherClosed, check_limits, cost, facts, silent
+from realm.protocols import GenerationLike, Params, Report
+
+DEATHS = 3  # of a child that has never published anything: it is not bad luck
+LOOK = 0.2  # seconds between two looks at the folder and at the refresher
+
+
+class Other(Protocol):
+    """Who does the work, seen from the trainer; all calls are short."""
+
+    def check(self) -> None:
+        """Notices that it died or hangs, tells, and does what can be done."""
+        ...
+
+    def wake(self) -> None:
+        """There is work."""
+        ...
+
+    def end(self) -> None:
+        """Ends it, where it is ours."""
+        ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class External:
+    """A refresher that runs elsewhere over the same run folder.
+
+    keep: newest generations kept on disk, besides those that kept checkpoints refer to. max_age: steps after which
+    training stops rather than search so old an index (None: never), with a warning at half of it. hang_seconds: a
+    refresher that is silent for so long is reported.
+    """
+
+    keep: int = 2
+    max_age: int | None = None
+    hang_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_limits(self.keep, self.max_age)
+        if self.hang_seconds <= 0:
+            raise ValueError(f"found hang_seconds={self.hang_seconds}, wanted seconds above 0")
+
+    def start(self, recipe: Recipe, schedule: Schedule, folder: str | Path, *, report: Report = silent) -> TrainerSide:
+        """Opens a run folder, new or killed. Raises ScheduleError for a schedule that only `sync` can keep."""
+        return TrainerSide(
+            self, recipe, schedule, folder, report, Silence(Path(folder), self.hang_seconds, report), "external"
+        )
+
+
+class Silence:
+    """Tells once when a refresher of somebody else's falls silent, and once when it is back."""
+
+    def __init__(self, run: Path, seconds: float, report: Report) -> None:
+        self.run, self.seconds, self.report = run, seconds, report
+        self.pulsation, self.silent = Pulsation(run), False
+
+    def check(self) -> None:
+        silence = self.pulsation.silence()
+        if (silence > self.seconds) != self.silent:
+            self.silent = not self.silent
+            self.report(
+                f"WARNING {describe(self.run)}, silent for {silence:.0f} s" if self.silent else "refresher back"
+            )
+
+    def wake(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def facts(self) -> dict[str, Any]:
+        return {"silent": self.silent}
+
+
+def describe(run: Path) -> str:
+    """What is known of a refresher from its last heartbeat, for people."""
+    beat = read_heartbeat(run)
+    if beat is None:
+        return f"no refresher has ever worked on {run}: start `realm refresh` there"
+    progress = beat["progress"]
+    return (
+        f"refresher pid {beat['pid']} on {beat['host']}: {beat['state']}, generation {beat['generation']} of step "
+        f"{beat['step']}, {progress['done']} of {progress['total']} blocks, last error: {beat['last_error'] or 'none'}"
+    )
+
+
+class TrainerSide:
+    """The running engine; see `realm.protocols.Refresher`. Only the trainer's main thread calls it."""
+
+    asynchronous = True
+
+    def __init__(
+        self,
+        config: Any,
+        recipe: Recipe,
+        schedule: Schedule,
+        folder: str | Path,
+        report: Report,
+        other: Other,
+        name: str,
+    ) -> None:
+        if isinstance(schedule, Delayed):
+            raise ScheduleError(
+                f"found {schedule}, which says when to adopt; the {name} engine adopts when a generation is there. "
+                "Use engine sync"
+            )
+        self.config, self.schedule, self.report, self.name = config, schedule, report, name
+        self.max_age = config.max_age
+        self.store, self.snapshots, self.other = GenerationStore(folder, recipe), SnapshotStore(folder), other
+        self.store.log_published()
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self.writing: Future | None = None
+        self.unwritten: str | None = None  # why the last snapshot is not on the disk
+        self.handed: int | None = None  # the last step that was published
+        self.published = self.dropped = 0
+        self.closed = False
+        self.seen: Generation | None = self.store.newest()
+        self.looked = 0.0
+        self.damage: str | None = None  # what is wrong with the newest generation, as it was told
+
+    def tick(self, step: int) -> None:
+        """Looks after the refresher, and tells what went wrong while a snapshot was written."""
+        if self.writing is not None and self.writing.done():
+            error, self.writing = self.writing.exception(), None
+            self.unwritten = None if error is None else f"snapshot not written: {type(error).__name__}: {error}"
+            if error is not None:
+                self.report(f"WARNING {self.unwritten}; training goes on, the next snapshot is written when it is due")
+        if time.monotonic() - self.looked >= LOOK:
+            self.looked = time.monotonic()
+            self.other.check()
+            self._look()
+
+    def due(self, step: int, drift: Callable[[], float] | None = None) -> bool:
+        """Whether the schedule wants the parameters of this step published."""
+        return self.schedule.due(step, drift)
+
+    def publish(self, step: int, params: Params) -> None:
+        """Copies the parameters to the host and leaves it to a thread to write them; the newest snapshot wins.
+
+        Publishing the newest step again with the same parameters does nothing. Raises StaleSnapshot for any other step
+        that is not after the newest.
+        """
+        if self.closed:
+            raise RefresherClosed(f"publish({step}) after close: start the engine again on the same folder")
+        host = snapshot.to_host({"retriever": params["retriever"]})
+        if self._already(step, host):
+            return
+        if self.writing is not None and self.writing.cancel():
+            self.dropped += 1
+        if self.handed is not None and (self.seen is None or self.seen.step < self.handed):
+            where = describe(self.store.run)
+            self.report(f"slow: step {step} is due before there is a generation of step {self.handed}. {where}")
+        self.writing = self.writer.submit(self._write, step, host)
+        self.handed = step
+        self.published += 1
+        self.other.wake()
+
+    def newest(self) -> Generation | None:
+        """The latest published generation, None before the first; looked for on the disk a few times a second."""
+        if self.seen is None:
+            self._look()
+        return self.seen
+
+    def open(self, number: int) -> Generation:
+        """A published generation by number: the one a checkpoint refers to. Raises GenerationMissing."""
+        return self.store.open(number)
+
+    def adopted(self, generation: GenerationLike, step: int, kept: Collection[int] = ()) -> None:
+        """The trainer searches this generation from `step` on. Generations that are neither among the newest, nor in
+        use, nor in `kept` (those that kept checkpoints refer to) are deleted, from a thread."""
+        self.store.log.adopted(generation.number, generation.step, step)
+        self.writer.submit(self.store.retain, self.config.keep, {*kept, generation.number}, generation.number)
+
+    def rewind(self, step: int) -> None:
+        """Called once on resume: what was published or adopted after `step` (-1: everything) is still to come, and is
+        set aside until the same parameters are published again. A refresher at work on such a snapshot leaves it."""
+        self._written()
+        self.snapshots.remove([s for s in self.snapshots.steps() if s > step])
+        self.store.rewind(step)
+        self.seen, self.handed = self.store.newest(), None
+        waiting = self.snapshots.steps()
+        if waiting and (self.seen is None or waiting[-1] > self.seen.step):
+            self.other.wake()
+
+    def status(self) -> dict[str, Any]:
+        """Numbers for logs; `state` and `last_error` are the refresher's own, as of its last heartbeat."""
+        beat, other, newest = read_heartbeat(self.store.run) or {}, self.other.facts(), self.newest()
+        refused = self.handed is not None and beat.get("refused") == self.snapshots.identity(self.handed) is not None
+        return (
+            {
+                "engine": self.name,
+                "state": "failed" if self.unwritten else beat.get("state", "absent"),
+                "published": self.published,
+                "dropped_snapshots": self.dropped + beat.get("dropped", 0),
+                "last_error": self.unwritten or beat.get("last_error"),
+                "hopeless": refused or (newest is None and other.get("deaths", 0) >= DEATHS),
+            }
+            | other
+            | facts(self.store, newest)
+        )
+
+    def close(self) -> None:
+        """Ends the engine; snapshots and generations stay. A second call does nothing."""
+        if not self.closed:
+            self.closed = True
+            self.writer.shutdown()
+            self.other.end()
+
+    def _already(self, step: int, host: Params) -> bool:
+        """Whether exactly this was published before. Raises StaleSnapshot where something later or else was."""
+        newest = self.store.newest()
+        if newest is not None and step <= newest.step:
+            self.store.refuse_unless_same(newest, step, snapshot.fingerprint(host))
+            return True
+        if self.handed is not None and step <= self.handed:
+            self._written()
+        return self.snapshots.holds(step, host)
+
+    def _write(self, step: int, host: Params) -> None:
+        """In the thread: the snapshot, and then away with those that wait and are overtaken. What is being embedded
+        stays: a generation that is nearly there is worth more than one that begins anew."""
+        self.snapshots.write(step, host)
+        beat = read_heartbeat(self.store.run) or {}
+        working = beat.get("step") if beat.get("state") in ("embedding", "building") else None
+        overtaken = [s for s in self.snapshots.steps() if s < step and s != working]
+        newest = self.store.newest()
+        self.dropped += sum(newest is None or s > newest.step for s in overtaken)
+        self.snapshots.remove(overtaken)
+
+    def _written(self) -> None:
+        if self.writing is not None:
+            wait([self.writing])
+
+    def _look(self) -> None:
+        try:
+            newest = self.store.newest()
+        except GenerationCorrupt as error:  # training goes on with what it has, and this is told once
+            if str(error) != self.damage:
+                self.damage = str(error)
+                self.report(f"WARNING {error}")
+            return
+        if newest is not None and newest != self.seen:
+            self.store.log_published()
+            self.report(f"{newest}, {cost(newest)}")
+        self.seen = newest

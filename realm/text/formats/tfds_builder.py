@@ -1,0 +1,136 @@
+"""A TensorFlow Datasets builder of ours: a corpus and its question sets as array_record, for others to load.
+
+Prepared and read without TensorFlow. One dataset with two configs: `documents` (split train: id, title, text, spans)
+and `questions` (a split for each set: id, question, answers, document). The builder's class is made on demand, because
+it has to inherit from a package that is only imported behind its door. Others need no line of ours:
+`tfds.builder_from_directory(folder).as_data_source()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.text.corpus import CorpusError
+from realm.text.formats.tfds import ARRAY_RECORD, INFO, exists, tensorflow_datasets
+from realm.text.questions import Question, read_questions
+from realm.text.spans import SpanFile
+
+DATASET = "realm_corpus"
+VERSION = "1.0.0"
+CONFIGS = {
+    "documents": "A corpus of documents with salient spans; their offsets are in characters of the text.",
+    "questions": "Open-domain questions over the documents; `document` is the id of one that answers, if known.",
+}
+
+
+@cache
+def builder_class() -> type:
+    """The builder: `builder_class()(config=..., data_dir=..., file_format="array_record")`, its `rows` set after."""
+    tfds = tensorflow_datasets()
+
+    class RealmCorpus(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        name = DATASET
+        VERSION = tfds.core.Version(VERSION)
+        BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name, description=text) for name, text in CONFIGS.items()]
+        rows: Mapping[str, Callable[[], Iterable[dict]]] = {}  # what each split is made of
+
+        def _info(self):
+            return tfds.core.DatasetInfo(
+                builder=self,
+                description=CONFIGS[self.builder_config.name],
+                features=_features(tfds, self.builder_config.name),
+                disable_shuffling=True,  # rows stay in the order of the corpus
+            )
+
+        def _split_generators(self, dl_manager):
+            del dl_manager
+            return {split: self._generate_examples(rows) for split, rows in self.rows.items()}
+
+        def _generate_examples(self, rows):
+            yield from enumerate(rows())
+
+    return RealmCorpus
+
+
+def _features(tfds: Any, config: str) -> Any:
+    text = tfds.features.Text
+    if config == "questions":
+        columns = {"id": text(), "question": text(), "answers": tfds.features.Sequence(text()), "document": text()}
+    else:
+        spans = tfds.features.Sequence({"start": np.int64, "end": np.int64, "label": text()})
+        columns = {"id": text(), "title": text(), "text": text(), "heldout": np.bool_, "spans": spans}
+    return tfds.features.FeaturesDict(columns)
+
+
+def prepare(
+    documents: str | Path,
+    out: str | Path,
+    *,
+    format: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    spans: str | Path | None = None,
+    questions: Mapping[str, str | Path] | None = None,
+    lenient: bool = False,
+    counts: Counter | None = None,
+) -> dict[str, Path]:
+    """Writes a corpus, and question sets by split name, under `out`; the folder of each config that was written.
+
+    documents, format, fields, lenient, counts: as `read_documents` takes them. spans: a file as `read_spans` takes it;
+    None for the spans that the documents' format carries itself, if any. questions: files as `read_questions` takes
+    them. Raises CorpusError where `out` holds a dataset already, and whatever the readers raise.
+    """
+    from realm.text.formats.read import documents_with_spans
+
+    counts = Counter() if counts is None else counts
+
+    def document_rows() -> Iterator[dict[str, Any]]:
+        file = None if spans is None else SpanFile([spans], lenient=lenient, counts=counts)
+        pairs = documents_with_spans(documents, format=format, fields=fields, lenient=lenient, counts=counts)
+        for document, own in pairs:
+            starts, ends, labels = _columns(own if file is None else file.take(document.id))
+            row = document._asdict()
+            yield row | {"spans": {"start": starts, "end": ends, "label": labels}}
+
+    sets = {split: read_questions(path) for split, path in (questions or {}).items()}
+    folders = {"documents": _prepare("documents", {"train": document_rows}, out)}
+    if sets:
+        splits = {split: (lambda rows=rows: map(_question, rows)) for split, rows in sets.items()}
+        folders["questions"] = _prepare("questions", splits, out)
+    return folders
+
+
+def _columns(spans: list) -> tuple[list, list, list]:
+    return tuple(map(list, zip(*spans, strict=True))) if spans else ([], [], [])
+
+
+def _question(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "question": question.question,
+        "answers": list(question.answers),
+        "document": question.document or "",
+    }
+
+
+def _prepare(name: str, splits: dict[str, Any], out: str | Path) -> Path:
+    """One config, written without progress bars, and without asking a cloud bucket whether it has it already."""
+    tfds = tensorflow_datasets()
+
+    builder = builder_class()(config=name, data_dir=str(out), file_format=ARRAY_RECORD)
+    builder.rows = splits
+    if exists(f"{builder.data_dir}/{INFO}"):
+        raise CorpusError(f"{builder.data_dir}: found a dataset, wanted an empty place: remove it or choose another")
+    quiet = (contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()))
+    with tempfile.TemporaryDirectory() as downloads, quiet[0], quiet[1]:
+        config = tfds.download.DownloadConfig(try_download_gcs=False)
+        builder.download_and_prepare(download_dir=downloads, download_config=config)
+    return Path(builder.data_dir)

@@ -1,0 +1,220 @@
+"""Reads a question set in any known format and says what it is: format, data set, split, fingerprint, doubts.
+
+The format is recognised by content. The data set is what the caller names; without a name, what the format or the
+number of questions shows. Doubts are returned as `warnings`, never printed: a report prints them with its numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from realm.text.question_sets.arrays import read_entityquestions, read_webquestions
+from realm.text.question_sets.documents import read_squad, read_triviaqa
+from realm.text.question_sets.lines import read_nq_open, read_realm
+from realm.text.question_sets.sizes import matches, size_warnings, splits_of
+from realm.text.question_sets.source import Row, Source, wrong
+from realm.text.question_sets.tables import read_dpr, read_popqa, read_trec
+from realm.text.questions import AnswerKind, Question, QuestionsError
+
+FORMATS: dict[str, Callable[[Source], Iterator[Row]]] = {
+    "realm": read_realm,
+    "nq-open": read_nq_open,
+    "webquestions": read_webquestions,
+    "trec": read_trec,
+    "entityquestions": read_entityquestions,
+    "popqa": read_popqa,
+    "triviaqa": read_triviaqa,
+    "squad": read_squad,
+    "dpr": read_dpr,
+}
+# Formats that one data set alone comes in.
+_SHOWS = {
+    "webquestions": "webquestions",
+    "trec": "curatedtrec",
+    "popqa": "popqa",
+    "triviaqa": "triviaqa",
+    "squad": "squad",
+}
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """Questions and what is known of them. `dataset` and `split` are None where nothing tells; `fingerprint` is a
+    sha256 over questions, answers and kinds in order, so that it does not depend on format, ids or compression."""
+
+    questions: tuple[Question, ...]
+    format: str
+    dataset: str | None
+    split: str | None
+    fingerprint: str
+    warnings: tuple[str, ...]
+
+    def header(self) -> str:
+        """One line for a report: name, number of questions, fingerprint."""
+        name = " ".join(filter(None, (self.dataset or "questions of no known set", self.split)))
+        return f"{name} · {len(self.questions):,} questions · fingerprint {self.fingerprint[:12]}"
+
+
+def read_question_set(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    kind: AnswerKind | None = None,
+) -> QuestionSet:
+    """The question set in a file (plain or gzipped), or in the .json files of a folder in order of their names.
+
+    format: one of FORMATS, recognised by content where not given. dataset, split: what the file is taken for, checked
+    against the published sizes. kind: "regex" for curated TREC, "text" for everything else, unless given. A question
+    without an id gets "row-17" by its place in the file, in a folder "P17.test-row-17".
+    Raises QuestionsError, "file:line: found ..., wanted ...", at the first bad record, repeated id or unreadable file.
+    """
+    formats: list[str] = []
+    questions: list[Question] = []
+    place_of: dict[str, str] = {}
+    blank = 0
+    for file in _files(path):
+        source = Source(file)
+        formats.append(_known(format) if format else recognise(source))
+        prefix = f"{_stem(file)}-" if Path(path).is_dir() else ""
+        for number, row in enumerate(FORMATS[formats[-1]](source), start=1):
+            name = f"{prefix}row-{number}" if row.id is None else row.id
+            if name in place_of:
+                wrong(row.where, f"the id {name!r}, which {place_of[name]} has already", "a new id for every question")
+            place_of[name] = row.where
+            questions.append(Question(name, row.question, row.answers, row.document))
+        blank += source.blank_answers
+    if not questions:
+        wrong(str(path), "no questions", "one or more")
+    if len(set(formats)) > 1:
+        wrong(str(path), f"files in the formats {', '.join(sorted(set(formats)))}", "one format in a folder")
+    shown = _SHOWS.get(formats[0])
+    doubts = _doubts(len(questions), formats[0], shown, dataset, split)
+    if blank:
+        doubts.append(f"{blank} blank answers beside others were left out")
+    if dataset is None:
+        dataset, split = _recognised(len(questions), formats[0], shown, split)
+    elif split is None:
+        split = _either(splits_of(dataset, len(questions)))
+    if kind is None:
+        kind = "regex" if dataset == "curatedtrec" else "text"
+        if kind == "text" and "curatedtrec" in Path(path).name.lower():
+            doubts.append("the name says CuratedTrec, whose answers are regular expressions; they were read as text")
+    questions = [question._replace(kind=kind) for question in questions]
+    if kind == "regex":
+        doubts += _broken_patterns(questions)
+    return QuestionSet(tuple(questions), formats[0], dataset, split, _fingerprint(questions), tuple(doubts))
+
+
+def recognise(source: Source) -> str:
+    """The format of a question file, by its content. Raises QuestionsError, naming the formats, where none fits."""
+    text = source.text.lstrip()
+    line = text.partition("\n")[0].removesuffix("\r")
+    if text.startswith("["):
+        _, first = next(source.items(), ("", {}))
+        if "qText" in first or "utterance" in first:
+            return "webquestions"
+        if "question" in first:
+            return "entityquestions"
+    elif text.startswith("{"):
+        try:
+            first = source.record("", json.loads(line))
+        except (ValueError, RecursionError):
+            # Not an object on its first line: a document printed over several lines, or broken.
+            first = source.document()
+        if isinstance(first.get("data"), list):
+            return "squad"
+        if isinstance(first.get("Data"), list):
+            return "triviaqa"
+        if {"prop", "s_wiki_title", "question"} <= first.keys():
+            return "popqa"
+        if isinstance(first.get("id"), str) and "question" in first and "answers" in first:
+            return "realm"
+        if "question" in first:
+            return "nq-open"
+    elif "possible_answers" in line.split("\t"):
+        return "popqa"
+    elif line.count("\t") == 3:
+        return "trec"
+    elif line.count("\t") == 1:
+        return "dpr"
+    wrong(f"{source.path}:1", f"{line[:60]!r}, which begins no known format", f"one of {', '.join(FORMATS)}: give it")
+
+
+def training_warnings(trained_on: str | None, asked: QuestionSet) -> list[str]:
+    """What a report should say when a model tuned on the data set `trained_on` is asked the questions of `asked`."""
+    if trained_on is None or asked.dataset is None or trained_on == asked.dataset:
+        return []
+    return [f"the model was tuned on {trained_on} and is asked {asked.dataset}: a score on another set than its own"]
+
+
+def _files(path: str | Path) -> list[Path]:
+    if not Path(path).is_dir():
+        return [Path(path)]
+    files = sorted(file for file in Path(path).iterdir() if file.name.endswith((".json", ".json.gz")))
+    if not files:
+        wrong(str(path), "a folder without .json files", "a file, or a folder of such files")
+    return files
+
+
+def _known(format: str) -> str:
+    if format not in FORMATS:
+        raise QuestionsError(f"found the format {format!r}, wanted one of {', '.join(FORMATS)}")
+    return format
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".json")
+
+
+def _doubts(rows: int, format: str, shown: str | None, dataset: str | None, split: str | None) -> list[str]:
+    doubts = []
+    if dataset and shown and dataset != shown:
+        doubts.append(f"asked for {dataset}, but the file is in the format of {shown}")
+    if dataset or shown:
+        doubts += size_warnings(rows, dataset or shown, split)
+    elif format == "nq-open" and not matches(rows):
+        doubts.append(f"{rows:,} questions is the size of no published set")
+    return doubts
+
+
+def _recognised(rows: int, format: str, shown: str | None, split: str | None) -> tuple[str | None, str | None]:
+    if shown is None and format in ("nq-open", "entityquestions", "dpr"):
+        # These formats hold any set; the size shows which, where only one has it.
+        fitting = {name for name, _ in matches(rows)}
+        shown = fitting.pop() if len(fitting) == 1 else None
+    return shown, split or (_either(splits_of(shown, rows)) if shown else None)
+
+
+def _either(names: list[str]) -> str | None:
+    return "/".join(names) or None
+
+
+def _broken_patterns(questions: list[Question]) -> list[str]:
+    broken = []
+    for question in questions:
+        for answer in question.answers:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    re.compile(answer)
+            except (re.error, OverflowError, RecursionError):
+                broken.append(question.id)
+    if not broken:
+        return []
+    return [f"{len(broken)} regular expressions do not compile and will match nothing (first: question {broken[0]!r})"]
+
+
+def _fingerprint(questions: list[Question]) -> str:
+    hashed = hashlib.sha256()
+    for question in questions:
+        said = [question.question, list(question.answers), question.kind]
+        hashed.update(json.dumps(said, ensure_ascii=True).encode() + b"\n")
+    return hashed.hexdigest()
