@@ -35,24 +35,25 @@ from realm.index.scann import PARALLEL_BLOCK, PARALLEL_FROM, Scann, ScannSearche
 from realm.index.sharded import ROWS_A_SHARD, Sharded, ShardedSearcher
 from realm.protocols import Hits, Searcher
 
-# Beyond this, Exact keeps its vectors in bfloat16.
-EXACT_FLOAT_BYTES = 4 * 2**30
+# Beyond this, Exact and ALSH keep their vectors in bfloat16, as ScaNN does by itself.
+FLOAT_BYTES = 4 * 2**30
 PHASES = ("build", "cold", "warm", "search", "swap")
 
 
 def index_of(kind: str, rows: int, dim: int, shards: int | None) -> Any:
     """The index that a kind of the benchmark stands for. Raises KeyError for another name."""
-    exact = Exact(dtype="float32" if 4 * rows * dim <= EXACT_FLOAT_BYTES else "bfloat16")
+    dtype = "float32" if 4 * rows * dim <= FLOAT_BYTES else "bfloat16"
+    exact, alsh = Exact(dtype=dtype), Alsh(dtype=dtype)
     shards = shards or max(2, -(-rows // ROWS_A_SHARD))
     return {
         "exact": exact,
         "scann": Scann(),
-        "alsh": Alsh(),
-        "alsh-sign": Alsh("sign"),
-        "alsh-l2": Alsh("l2"),
+        "alsh": alsh,
+        "alsh-sign": replace(alsh, variant="sign"),
+        "alsh-l2": replace(alsh, variant="l2"),
         "sharded-exact": Sharded(exact, shards),
         "sharded-scann": Sharded(Scann(), shards),
-        "sharded-alsh": Sharded(Alsh(), shards),
+        "sharded-alsh": Sharded(alsh, shards),
     }[kind]
 
 

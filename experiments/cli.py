@@ -11,15 +11,23 @@ from typing import Any
 
 from experiments.arguments import UsageError, at_least_one, make_room, parse, run_and, write_answer
 from experiments.data_command import data
+from experiments.refresh_command import bench, refresh
+from experiments.sweep_command import figure, sweep
 
 HELP = """\
 realm: retrieval-augmented language-model pretraining
 
-  realm data build CORPUS.jsonl.gz --out DIR     documents -> blocks, salient spans, manifest
-  realm pretrain PRESET [--resume|--overwrite]   mlm -> ict -> realm, each resumable, then a table of recall
+  realm data build FILES --out DIR               documents of any format -> blocks, salient spans, manifest
+  realm data inspect DIR                         counts, lengths, what was left out and why, sample blocks
+  realm data edit DIR --out NEW                  a new version with documents added, deleted or replaced
+  realm pretrain PRESET [--resume|--overwrite]   mlm -> ict -> read -> realm, each resumable, then a table of recall
   realm pretrain --list                          the presets, one line and cost each
   realm evaluate RUN                             recall@k next to BM25, masked-word loss with and without retrieval
   realm report RUN                               masked sentences, retrieved blocks with p(z|x) and utility
+  realm refresh RUN                              the refresher as a job of its own, for an External engine
+  realm sweep NAME [--jobs N]                    controls and ablations over seeds, resumable, as one table
+  realm figure NAME                              recall, utility and index age of a sweep as a PNG
+  realm bench index [--rows N]                   index kinds: queries/s, recall, build seconds, bytes, peak memory
 
 PRESET is a name or a preset.json file: change index, masking or stages there (every run writes its own).
 RUN is the folder of a main job (runs/sample) or of one of its stages (runs/sample/realm).
@@ -176,6 +184,10 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "pretrain": pretrain,
     "evaluate": evaluate,
     "report": report,
+    "refresh": refresh,
+    "sweep": sweep,
+    "figure": figure,
+    "bench": bench,
 }
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from realm.evaluation.bm25 import Bm25
-from realm.evaluation.clozes import ClozeScores, cloze_scores, ranks
+from realm.evaluation.clozes import ClozeScores, cloze_ranks, cloze_rows, cloze_scores, ranks
+from realm.evaluation.table import Rate
 from realm.objectives.realm import Realm
 from realm.protocols import Params, Searcher
 from realm.retrieve import Retrieval
@@ -31,7 +32,7 @@ class ClozeSet:
     def __init__(self, folder: Path, table: BlockTable, objective: Realm, limit: int | None = None, seed: int = 0):
         self.table, self.objective = table, replace(objective, masking=SalientSpan())
         units = self.objective.units(table, heldout=True)
-        unit_of = {units[i].row: i for i in range(len(units))}
+        unit_of = {(units[i].row, units[i].sentence): i for i in range(len(units))}
         kind = table.kinds.index(OBJECT)
         self.clozes: list[Cloze] = []
         self.examples, self.gold, self.rows, self.left_out = [], [], [], 0
@@ -39,19 +40,38 @@ class ClozeSet:
             row = table.rows_of_document(cloze.document)[0]
             span_P6 = table.spans(row)
             span_P6 = span_P6[span_P6[:, 5] == kind]
-            fits = row in unit_of and len(span_P6) == 1 and np.diff(span_P6[0, 1:3])[0] <= objective.max_predictions
-            if not fits:
+            sentence, start, end = span_P6[0, :3].tolist() if len(span_P6) == 1 else (-1, 0, 0)
+            if (row, sentence) not in unit_of or end - start > objective.max_predictions:
                 self.left_out += 1
                 continue
-            position = np.arange(*span_P6[0, 1:3])
-            self.examples.append(self.objective.hidden(units[unit_of[row]], position, objective.batch_lengths[-1]))
-            self.gold.append(np.array([r for name in cloze.gold for r in table.rows_of_document(name)]))
+            position = np.arange(start, end) - table.sentences(row)[sentence, 0]
+            unit = units[unit_of[row, sentence]]
+            self.examples.append(self.objective.hidden(unit, position, objective.batch_lengths[-1]))
+            rows = [r for name in cloze.gold for r in table.rows_of_document(name)]
+            self.gold.append(np.array([r for r in rows if cloze.object in table.text(r)]))
             self.rows.append(row)
             self.clozes.append(cloze)
         self.split_Q = np.array([cloze.split for cloze in self.clozes])
 
-    def scores(self, objective: Realm, params: Params, searcher: Searcher) -> ClozeScores:
-        """What a retriever and a reader make of them, with `objective.candidates` blocks."""
+    def ranks(self, params: Params, searcher: Searcher) -> np.ndarray:
+        """int64 [Q]: the rank of the first gold block (SEARCHED: not found) by the towers in `params`."""
+        return cloze_ranks(
+            self.objective,
+            params,
+            self.examples,
+            self.gold,
+            collate=collate,
+            searcher=searcher,
+            search=SEARCHED,
+        )
+
+    def rows_found(self, params: Params, searcher: Searcher, k: int) -> np.ndarray:
+        """int [Q, k]: the rows that the towers in `params` find first."""
+        return cloze_rows(self.objective, params, self.examples, collate=collate, searcher=searcher, k=k)
+
+    def scores(self, params: Params, searcher: Searcher) -> ClozeScores:
+        """What a retriever and a reader make of them, with the objective's number of candidates."""
+        objective = self.objective
         retrieval = Retrieval(self.table, candidates=objective.candidates, block_lengths=objective.block_lengths)
         return cloze_scores(
             objective,
@@ -73,13 +93,22 @@ class ClozeSet:
         hits = Bm25(self.table).search(questions, SEARCHED)
         return ranks(hits.id_BK, hits.valid_BK, self.gold)
 
-    def recall(self, rank_Q: np.ndarray, k: int = 1) -> dict[str, float]:
-        """Share with a gold block among the first k, by split."""
-        return self.by_split(rank_Q < k)
-
     def by_split(self, value_Q: np.ndarray) -> dict[str, float]:
         """Mean of a value a statement, by split; only splits that have statements."""
         return {name: float(value_Q[self.split_Q == name].mean()) for name in SPLITS if (self.split_Q == name).any()}
+
+    def row(self, rank_Q: np.ndarray, scores: ClozeScores | None = None) -> dict[str, Any]:
+        """A row of the table: recall by split, and what the reader makes of held-out facts."""
+        values: dict[str, Any] = {}
+        for name in SPLITS:
+            of_split = rank_Q[self.split_Q == name]
+            for k in (1, 5) if name == SPLITS[0] else (1,):
+                values[f"{name}@{k}"] = Rate(int((of_split < k).sum()), len(of_split))
+        first = self.split_Q == SPLITS[0]
+        for title, array in (("right", "correct_Q"), ("right, null block", "correct_null_Q")):
+            right = None if scores is None else getattr(scores, array)[first]
+            values[title] = "" if right is None else Rate(int(right.sum()), len(right))
+        return values
 
 
 def _sample(clozes: list[Cloze], limit: int | None, seed: int) -> list[Cloze]:
@@ -93,14 +122,19 @@ def _sample(clozes: list[Cloze], limit: int | None, seed: int) -> list[Cloze]:
     return [clozes[i] for i in sorted(kept)]
 
 
-def summary(clozes: ClozeSet, before: np.ndarray | None, scores: ClozeScores) -> dict[str, Any]:
-    """The numbers of the README: on held-out facts, and by split. `before`: ranks of the retriever before REALM."""
-    of_facts = {
-        "recall1_before": None if before is None else clozes.recall(before),
-        "recall1_after": clozes.recall(scores.rank_Q),
+def summary(clozes: ClozeSet, before: np.ndarray, scores: ClozeScores) -> dict[str, Any]:
+    """What REALM did on held-out facts, and the same by split. `before`: ranks of the retriever that it started from.
+
+    recall1_before, recall1_after: share whose block is found first; accuracy_with, accuracy_without: share of objects
+    guessed right, with retrieval and by the null block; utility: nats that retrieval is worth, a wordpiece of the
+    object.
+    """
+    by_split = {
+        "recall1_before": clozes.by_split(before < 1),
+        "recall1_after": clozes.by_split(scores.rank_Q < 1),
         "accuracy_with": clozes.by_split(scores.correct_Q),
         "accuracy_without": clozes.by_split(scores.correct_null_Q),
         "utility": clozes.by_split(scores.log_prob_Q - scores.log_prob_null_Q),
     }
-    first = {name: value and value.get("facts") for name, value in of_facts.items()}
-    return first | {"splits": of_facts, "statements": len(clozes.clozes), "left_out": clozes.left_out}
+    first = {name: value.get(SPLITS[0]) for name, value in by_split.items()}
+    return first | {"by_split": by_split, "statements": len(clozes.clozes), "left_out": clozes.left_out}

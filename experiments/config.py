@@ -22,7 +22,9 @@ from realm.index.exact import Exact
 from realm.index.random_rows import RandomRows
 from realm.index.scann import Scann
 from realm.index.sharded import Sharded
-from realm.models.weights import bert_config
+from realm.models.dual_encoder import DualEncoderConfig
+from realm.models.span_reader import SpanReaderConfig
+from realm.models.weights import bert_config, reader_settings, tower_settings
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.realm import Realm
@@ -74,7 +76,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Preset:
-    """A main job: corpus, the stages mlm -> ict -> realm, and the questions that measure the retriever.
+    """A main job: corpus, the stages mlm -> ict -> read -> realm, and the questions that measure the retriever.
 
     corpus.documents, corpus.spans and questions may be `sample:NAME`, a file shipped with the package. continue_ict is
     the control that tells REALM's gain from mere training time.
@@ -92,29 +94,35 @@ class Preset:
     """Warm start of the joint encoder; None (in a preset.json: null) leaves the stage out."""
     ict: Stage | None = None
     """Warm start of the retriever."""
+    read: Stage | None = None
+    """Joint pretraining with the retriever frozen: the joint encoder learns to read before the retriever learns from
+    its reading."""
     realm: Stage | None = None
-    """Joint pretraining."""
+    """Joint pretraining of both."""
     continue_ict: bool = True
-    """Also train ICT on for the seconds that realm took, as a control."""
+    """Also train ICT on for the seconds that read and realm took, as a control."""
     max_questions: int | None = None
     """A seeded sample of so many questions; None for all."""
 
     def stages(self) -> dict[str, Stage]:
         """The stages there are, in the order they run."""
-        named = {"mlm": self.mlm, "ict": self.ict, "realm": self.realm}
+        named = {"mlm": self.mlm, "ict": self.ict, "read": self.read, "realm": self.realm}
         return {name: stage for name, stage in named.items() if stage is not None}
 
 
 def with_init(preset: Preset, spec: str) -> Preset:
     """The preset with every encoder of every stage started from `spec` (`hf:PATH` or `embedded`) and shaped like it.
 
-    Dropout, compute dtype and rematerialisation stay the preset's. Raises WeightsError where there are no such weights.
+    Dropout, compute dtype and rematerialisation stay the preset's; the retriever's width, pooling and epsilon are the
+    folder's where it says them. Raises WeightsError where there are no such weights.
     """
     found = bert_config(spec)
+    more = {DualEncoderConfig: tower_settings, SpanReaderConfig: reader_settings}
 
     def started(encoder):
         own = {name: getattr(encoder.bert, name) for name in ("dropout", "attention_dropout", "compute_dtype", "remat")}
-        return replace(encoder, bert=replace(found, **own), init=spec)
+        shape = more[type(encoder)](spec) if type(encoder) in more else {}
+        return replace(encoder, bert=replace(found, **own), init=spec, **shape)
 
     stages = {}
     for name, stage in preset.stages().items():

@@ -1,11 +1,19 @@
-"""`realm data build`: documents to a corpus folder."""
+"""`realm data build | inspect | edit`: documents to a corpus folder, what is in one, and a new version of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.arguments import UsageError, make_room, parse, write_answer
+from experiments.arguments import UsageError, at_least_one, make_room, parse, write_answer
+
+USAGE = """\
+wanted one of
+  realm data build DOCUMENTS... --out DIR                  JSON lines, BEIR, KILT, DPR, MediaWiki dumps, Parquet, ...
+  realm data inspect CORPUS                                counts, lengths, what was left out and why, sample blocks
+  realm data edit CORPUS --add FILE --delete ID --replace FILE --out DIR
+(each with --help)"""
 
 
 @dataclass(frozen=True)
@@ -13,24 +21,130 @@ class DataBuild:
     """Builds a corpus folder from documents."""
 
     out: Path
-    """Folder to write; an existing one of the same source and fields is reused."""
+    """Folder to write; an existing one of the same source and fields is reused. A build that was stopped goes on."""
+    workers: int | None = None
+    """Processes; by default one for each core. The corpus is the same, byte for byte, whatever their number."""
+    overwrite: bool = False
+    """Replace a corpus folder of another source."""
     json: Path | None = None
     """Also write the counts (`documents`, `blocks`, `spans`, `skips`, ...; the manifest) to this file."""
 
 
+@dataclass(frozen=True)
+class DataInspect:
+    """Shows what is in a corpus folder."""
+
+    blocks: int = 3
+    """How many sample blocks."""
+    seed: int = 0
+    """Which ones."""
+    verify: bool = False
+    """Read every file and compare its sha256 with the manifest's."""
+    json: Path | None = None
+    """Also write all of it to this file: `counts`, `lengths`, `skips`, `kinds`, `warnings`, `lineage`, `blocks`."""
+
+
+@dataclass(frozen=True)
+class DataEdit:
+    """Makes a new version of a corpus: blocks of documents that stay are copied, and keep their vectors."""
+
+    out: Path
+    """Folder of the new version."""
+    workers: int | None = None
+    """Processes; by default one for each core."""
+    overwrite: bool = False
+    """Replace a corpus folder of another source."""
+    json: Path | None = None
+    """Also write the manifest of the new version to this file; `lineage` says what changed."""
+
+
 def data(arguments: list[str]) -> int:
+    """realm data build | inspect | edit"""
+    if not arguments or arguments[0] not in VERBS:
+        raise UsageError(USAGE)
+    return VERBS[arguments[0]](arguments[1:])
+
+
+def build(arguments: list[str]) -> int:
     """realm data build DOCUMENTS --out DIR"""
-    if not arguments or arguments[0] != "build":
-        raise UsageError("wanted `realm data build DOCUMENTS --out DIR` (realm data build --help)")
-    from experiments.show import show_manifest
+    from experiments.data_show import show_manifest
     from realm.text.blocks import CorpusConfig, build_corpus
 
-    rest = arguments[1:]
-    if rest and not rest[0].startswith("-"):
-        rest = ["--documents", *rest]
-    given = parse(DataBuild, rest, "realm data build DOCUMENTS", corpus=(CorpusConfig, None))
+    given = parse(
+        DataBuild, _named("--documents", arguments), "realm data build DOCUMENTS", corpus=(CorpusConfig, None)
+    )
+    at_least_one("workers", given.workers)
     make_room(given.json)
-    table = build_corpus(given.corpus, given.out)
+    table = build_corpus(_sampled(given.corpus), given.out, overwrite=given.overwrite, workers=given.workers)
     show_manifest(table)
     write_answer(given.json, table.manifest)
     return 0
+
+
+def inspect(arguments: list[str]) -> int:
+    """realm data inspect CORPUS"""
+    from experiments.data_show import inspected, show_inspected
+    from realm.text.table import BlockTable
+
+    corpus, rest = _corpus("inspect", arguments)
+    given = parse(DataInspect, rest, "realm data inspect CORPUS")
+    at_least_one("blocks", given.blocks)
+    make_room(given.json)
+    found = inspected(BlockTable.open(corpus, verify=given.verify), given.blocks, given.seed)
+    show_inspected(found)
+    write_answer(given.json, found)
+    return 0
+
+
+def edit(arguments: list[str]) -> int:
+    """realm data edit CORPUS --add FILE --delete ID --replace FILE --out DIR"""
+    from experiments.data_show import show_manifest
+    from realm.text.edit import CorpusEdit, edit_corpus
+
+    corpus, rest = _corpus("edit", arguments)
+    given = parse(DataEdit, rest, "realm data edit CORPUS", edit=(CorpusEdit, None))
+    at_least_one("workers", given.workers)
+    make_room(given.json)
+    table = edit_corpus(corpus, _listed(given.edit), given.out, overwrite=given.overwrite, workers=given.workers)
+    show_manifest(table)
+    write_answer(given.json, table.manifest)
+    return 0
+
+
+VERBS: dict[str, Callable[[list[str]], int]] = {"build": build, "inspect": inspect, "edit": edit}
+
+
+def _named(option: str, arguments: list[str]) -> list[str]:
+    """Arguments whose first ones need no option's name."""
+    return [option, *arguments] if arguments and not arguments[0].startswith("-") else arguments
+
+
+def _corpus(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
+    if arguments and arguments[0] in ("-h", "--help"):
+        return Path(), arguments
+    if not arguments or arguments[0].startswith("-"):
+        raise UsageError(f"wanted `realm data {verb} CORPUS`, CORPUS being a folder that `realm data build` wrote")
+    return Path(arguments[0]), arguments[1:]
+
+
+def _sampled(corpus):
+    """`sample:NAME` in a corpus config is a file of the embedded sample."""
+    from dataclasses import replace
+
+    from realm.text.blocks import FILE_FIELDS
+    from realm.text.sample import sample_path
+
+    def path(entry: str) -> str:
+        return str(sample_path(entry.removeprefix("sample:"))) if entry.startswith("sample:") else entry
+
+    return replace(corpus, **{name: tuple(map(path, getattr(corpus, name))) for name in FILE_FIELDS})
+
+
+def _listed(edit):
+    """`--delete @FILE`: the ids of a file, one a line."""
+    from dataclasses import replace
+
+    ids: list[str] = []
+    for one in edit.delete:
+        ids += Path(one[1:]).read_text("utf-8").splitlines() if one.startswith("@") else [one]
+    return replace(edit, delete=tuple(one for one in ids if one))

@@ -45,6 +45,31 @@ class Run(NamedTuple):
     table: BlockTable
 
 
+def open_retrieving(path: Path) -> tuple[Path, Stage, BlockTable]:
+    """(run folder, stage, corpus) of the realm stage at `path`, or of the main job there; it need not have trained yet.
+
+    Raises RunFolderError where there is no such stage, PresetError for configs that cannot be read.
+    """
+    path = Path(path)
+    folder = path / "realm" if (path / "preset.json").exists() else path
+    if not (folder / "config.json").exists():
+        raise RunFolderError(f"{folder} has no config.json: wanted the realm stage of a main job that was started")
+    stage, table = _stage_of(folder), BlockTable.open(folder.parent / "corpus")
+    if not stage.objective.candidates:
+        raise RunFolderError(f"{folder}: its stage retrieves nothing, so there is no index to refresh")
+    return folder, stage, table
+
+
+def _stage_of(folder: Path) -> Stage:
+    file = folder / "config.json"
+    record = _read(file)
+    config = record.get("config") if isinstance(record, dict) else None
+    if not isinstance(config, dict):
+        raise PresetError(f"{file}: wanted an object with the stage's `config`, as `realm pretrain` writes it")
+    config.pop("corpus", None)
+    return _structured(config, Stage, file)
+
+
 def open_run(path: Path) -> Run:
     """The run at `path`: a stage folder, or the folder of a main job, of which the last stage with a checkpoint is
     taken.
@@ -53,7 +78,7 @@ def open_run(path: Path) -> Run:
     """
     path = Path(path)
     if (path / "preset.json").exists():
-        names = [name for name in ("realm", "ict", "mlm") if has_checkpoint(path / name)]
+        names = [name for name in ("realm", "read", "ict", "mlm") if has_checkpoint(path / name)]
         if not names:
             raise RunFolderError(f"{path} has no stage with a checkpoint yet: go on with `realm pretrain ... --resume`")
         path = path / names[0]
@@ -61,13 +86,7 @@ def open_run(path: Path) -> Run:
         raise RunFolderError(f"{path} is no run folder: wanted config.json (a stage) or preset.json (a main job) in it")
     if not has_checkpoint(path):
         raise RunFolderError(f"{path} has no checkpoint yet: go on with `realm pretrain ... --resume`")
-    file = path / "config.json"
-    record = _read(file)
-    config = record.get("config") if isinstance(record, dict) else None
-    if not isinstance(config, dict):
-        raise PresetError(f"{file}: wanted an object with the stage's `config`, as `realm pretrain` writes it")
-    config.pop("corpus", None)
-    stage = _structured(config, Stage, file)
+    stage = _stage_of(path)
     preset = read_preset(path.parent / "preset.json")
     return Run(path, path.name, stage, preset, BlockTable.open(path.parent / "corpus"))
 

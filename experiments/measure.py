@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,122 +9,23 @@ import jax
 import numpy as np
 from rich.console import Console
 
+from experiments.clozes import SEARCHED, ClozeSet
+from experiments.clozes import summary as summary_of_facts
 from experiments.config import Preset, Stage
-from experiments.locate import resolve
-from index_refresh.embed import Embedder, finish
-from index_refresh.recipe import Recipe
-from realm.evaluation.answers import BlockAnswers
+from experiments.questions import KS, QuestionSet, embed_questions
+from experiments.searching import exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.masked_words import NothingHeldOut, masked_word_loss, require_heldout
-from realm.evaluation.recall import answer_recall_at, gold_rows, recall_at
-from realm.evaluation.table import Rate, ResultTable, Setting
-from realm.index.exact import Exact
-from realm.protocols import Hits, Objective, Params, Searcher
+from realm.evaluation.table import ResultTable, Setting
+from realm.protocols import Params
 from realm.retrieve import Retrieval
-from realm.text.packing import pack_queries
-from realm.text.questions import Question, QuestionsError, read_questions
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
 from realm.training.feed import collate
 from realm.training.metrics import read_metrics
 from realm.training.run_folder import read_json
 
-KS = (1, 5, 20, 100)
-
-
-def chosen_questions(path: str, table: BlockTable, limit: int | None, seed: int = 0) -> list[Question]:
-    """The questions that the corpus can answer (their document is in it, or unknown); a seeded sample of `limit`.
-
-    Raises QuestionsError where there is none, or `limit` is below 1.
-    """
-    if limit is not None and limit < 1:
-        raise QuestionsError(f"found a limit of {limit} questions, wanted at least 1, or None for all")
-    known = [q for q in read_questions(resolve(path)) if q.document is None or _has_document(table, q.document)]
-    if not known:
-        raise QuestionsError(f"{path}: no question's document is in the corpus {table.path}")
-    if limit is None or limit >= len(known):
-        return known
-    kept = np.sort(np.random.default_rng(seed).permutation(len(known))[:limit])
-    return [known[i] for i in kept]
-
-
-def _has_document(table: BlockTable, document: str) -> bool:
-    try:
-        return bool(table.rows_of_document(document))
-    except KeyError:
-        return False
-
-
-def embed_questions(objective: Objective, params: Params, table: BlockTable, questions: list[Question]) -> np.ndarray:
-    """q_QE float32: each question by the query tower, 64 wordpieces at most."""
-    embed = jax.jit(objective.embed_queries)
-    ids = [e.id_T for e in table.tokenizer.encode_batch([q.question for q in questions])]
-    size, vectors = 256, np.empty((len(ids), 0), np.float32)
-    order = np.argsort([len(one) for one in ids], kind="stable")
-    for at in range(0, len(ids), size):
-        chosen = order[at : at + size]
-        part = [ids[i] for i in chosen] + [np.zeros(0, np.int32)] * (size - len(chosen))
-        length = 32 if max(map(len, part)) <= 30 else 64
-        token_BT, length_B = pack_queries(part, length, table.tokenizer)
-        batch = {"query_token_BT": token_BT, "query_length_B": length_B}
-        q_BE = np.asarray(embed({"retriever": params["retriever"]}, batch))
-        if not vectors.size:
-            vectors = np.empty((len(ids), q_BE.shape[1]), np.float32)
-        vectors[chosen] = q_BE[: len(chosen)]
-    return vectors
-
-
-def search_all(searcher: Searcher, q_QE: np.ndarray, k: int, size: int = 1024) -> Hits:
-    """The hits of every question, searched `size` at a time: memory does not grow with the question set."""
-    parts = [searcher.search(q_QE[at : at + size], k) for at in range(0, len(q_QE), size)]
-    return Hits(*(np.concatenate([np.asarray(array) for array in arrays]) for arrays in zip(*parts, strict=True)))
-
-
-class QuestionSet:
-    """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows."""
-
-    def __init__(self, path: str, table: BlockTable, limit: int | None = None):
-        self.path, self.table = path, table
-        self.questions = chosen_questions(path, table, limit)
-        self.blocks = BlockAnswers(table)
-        self.gold = gold_rows(table, self.questions, blocks=self.blocks)
-        self.answers = [q.answers for q in self.questions]
-
-    def setting(self, index: str, **age: int | None) -> Setting:
-        return Setting(
-            dataset=Path(self.path).name,
-            split=f"{len(self.questions)} questions",
-            rows=self.table.indexed,
-            corpus=self.table.fingerprint,
-            k=max(KS),
-            index=index,
-            **age,
-        )
-
-    def row(self, hits: Hits) -> dict[str, Rate]:
-        gold = recall_at(hits.id_BK, hits.valid_BK, self.gold, KS)
-        answer = answer_recall_at(hits.id_BK, hits.valid_BK, self.blocks, self.answers, KS)
-        return {f"gold@{k}": gold[k] for k in KS} | {f"answer@{k}": answer[k] for k in KS}
-
-
-def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.ndarray]:
-    """Every block embedded now by `params`, as float32 shards in row order."""
-    refresh = stage.refresh
-    recipe = Recipe(
-        objective=stage.objective,
-        corpus=str(table.path),
-        index=Exact(),
-        batch_rows=refresh.batch_rows,
-        lengths=refresh.block_lengths,
-    )
-    embedder = Embedder(recipe, table, {"retriever": params["retriever"]})
-    for low in range(0, table.indexed, refresh.shard_rows):
-        yield finish(embedder.shard(low, min(low + refresh.shard_rows, table.indexed), lambda done: None))
-
-
-def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:
-    """Exact search over every block embedded now: no index age, no approximation."""
-    return Exact().build(embedded(stage, params, table))
+FACTS_ASKED = 1000  # statements of each split, at most
 
 
 class Measurement:
@@ -134,6 +34,7 @@ class Measurement:
     def __init__(self, preset: Preset, table: BlockTable, out: Path, finished: dict[str, Path]):
         self.preset, self.table, self.out, self.finished = preset, table, out, finished
         self.recall = ResultTable("Retrieval on questions, blocks embedded afresh")
+        self.facts = ResultTable("Held-out statements of facts, blocks embedded afresh")
 
     def summary(self) -> dict[str, Any]:
         """`recall`: stage -> "1", "5", "20" -> fraction; `utility`; `generations`; `masked_words`; see the README."""
@@ -150,6 +51,12 @@ class Measurement:
             summary["generations"] = generations(self.finished["realm"], self.preset.realm.training.steps)
             params, _ = restore_params(self.finished["realm"] / "checkpoints")
             summary |= masked_words(self.preset.realm, params, self.table)
+        if self.preset.facts and "realm" in self.finished:
+            facts = self._facts()
+            if not self.preset.questions:  # a job of facts alone: they are its result
+                summary["utility_by_step"] = summary.pop("utility")
+                summary |= facts
+            summary["facts"] = facts
         summary["stages"] = {name: read_json(folder / "done.json") for name, folder in self.finished.items()}
         return summary
 
@@ -175,12 +82,32 @@ class Measurement:
         self.recall.add("bm25", asked.setting("bm25"), results["bm25"])
         return {name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in results.items()}
 
+    def _facts(self) -> dict[str, Any]:
+        clozes = ClozeSet(self.out / "facts", self.table, self.preset.realm.objective, FACTS_ASKED)
+
+        def setting(index: str) -> Setting:
+            split = f"{len(clozes.clozes)} statements"
+            return Setting("facts", split, self.table.indexed, self.table.fingerprint, SEARCHED, index)
+
+        rank_Q, first = clozes.bm25(), None
+        self.facts.add("bm25", setting("bm25"), clozes.row(rank_Q))
+        for name, stage, params in self._towers():
+            searcher = exact_searcher(stage, params, self.table)
+            scores = clozes.scores(params, searcher) if name == "realm" else None
+            rank_Q = scores.rank_Q if scores else clozes.ranks(params, searcher)
+            first = rank_Q if name in ("untrained", "ict") else first
+            self.facts.add(name, setting("exact"), clozes.row(rank_Q, scores))
+        return summary_of_facts(clozes, first, scores)
+
     def show(self, summary: dict[str, Any]) -> None:
         console = wide_console()
         if self.recall.rows:
             console.print(self.recall)
-        if "utility" in summary:
-            console.print(curve("utility (nats a masked wordpiece)", summary["utility"], "utility"))
+        if self.facts.rows:
+            console.print(self.facts)
+        steps = summary.get("utility_by_step", summary.get("utility"))
+        if steps:
+            console.print(curve("utility (nats a masked wordpiece)", steps, "utility"))
             for g in summary["generations"]:
                 console.print(
                     f"generation {g['number']}: vectors of step {g['step']}, adopted at step {g['adopted_at']}, "

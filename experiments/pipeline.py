@@ -1,4 +1,4 @@
-"""`realm pretrain`: corpus, then the stages mlm -> ict -> realm, each a run folder of its own, then the measurement.
+"""`realm pretrain`: corpus, then the stages mlm -> ict -> read -> realm, each a run folder, then the measurement.
 
 Every stage can be killed and resumed; a finished one is not run again. The summary holds what a reader needs to
 believe the result: recall of every stage and of two baselines, the utility curve, and the generations with their age.
@@ -144,7 +144,8 @@ def open_corpus(preset: Preset, out: Path) -> BlockTable:
     for left in out.glob("corpus.partial*"):  # of a build that was killed
         shutil.rmtree(left)
     corpus = resolved(preset.corpus)
-    return build_corpus(with_facts(corpus, preset.facts, out / FACTS) if preset.facts else corpus, folder)
+    corpus = with_facts(corpus, preset.facts, out / FACTS) if preset.facts else corpus
+    return build_corpus(corpus, folder, workers=None)
 
 
 def with_facts(corpus: CorpusConfig, facts: FactsConfig, folder: Path) -> CorpusConfig:
@@ -232,13 +233,14 @@ def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
 
 
 def continued(ict: Stage, finished: dict[str, Path]) -> Stage:
-    """The ICT stage once more from its own end, for as many steps as fit into the realm stage's training seconds.
+    """The ICT stage once more from its own end, for as many steps as fit into the seconds of joint training.
 
-    The realm stage's seconds count everything (search, refreshes, compilation), an ICT step counts at its median: the
-    control gets no less than REALM.
+    The seconds of the read and realm stages count everything (search, refreshes, compilation), an ICT step counts at
+    its median: the control gets no less than REALM.
     """
     records = [r for r in read_metrics(finished["ict"] / "metrics.jsonl") if "seconds_per_step" in r]
     step_seconds = statistics.median(r["seconds_per_step"] for r in records)
-    steps = max(1, round(read_json(finished["realm"] / "done.json")["seconds"] / step_seconds))
+    joint = [read_json(finished[name] / "done.json")["seconds"] for name in ("read", "realm") if name in finished]
+    steps = max(1, round(sum(joint) / step_seconds))
     training = dataclasses.replace(ict.training, steps=steps, seed=ict.training.seed + 1)
     return dataclasses.replace(ict, training=training, warm_start={"retriever": "ict"})

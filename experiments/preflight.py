@@ -8,6 +8,9 @@ import jax
 
 from experiments.config import Preset, Stage
 from experiments.locate import resolve
+from index_refresh.process import Process
+from index_refresh.schedule import Delayed, Drift, parse_schedule
+from index_refresh.sync import Sync
 from realm.index.scann import Scann
 from realm.text.plan import BatchPlan
 from realm.text.questions import read_questions
@@ -69,8 +72,22 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
             raise PreflightError(
                 f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
             )
-    if objective.candidates < 2:
-        raise PreflightError(f"{name}.objective.candidates={objective.candidates}, wanted the null block and one more")
+    schedule, engine = parse_schedule(refresh.schedule), refresh.engine
+    if isinstance(schedule, Delayed) and not isinstance(engine, Sync):
+        raise PreflightError(
+            f"{name}.refresh.schedule={refresh.schedule!r} says when an index is adopted, which only the engine Sync "
+            f"can keep; found {type(engine).__name__}"
+        )
+    if isinstance(schedule, Drift) and stage.training.watch.blocks == 0:
+        raise PreflightError(
+            f"{name}.refresh.schedule={refresh.schedule!r} is measured on the watch's probe: wanted "
+            f"{name}.training.watch.blocks above 0"
+        )
+    if isinstance(engine, Process) and jax.default_backend() == "tpu":
+        raise PreflightError(
+            f"{name}.refresh.engine: one process owns all chips of a TPU host, so a child finds none: wanted "
+            "Interleave, or External with `realm refresh` on another slice"
+        )
     if isinstance(refresh.index, Scann) and importlib.util.find_spec("scann") is None:
         raise PreflightError(
             f"{name}.refresh.index is Scann, but scann is not installed (Linux only): pip install scann, or Exact"

@@ -1,4 +1,4 @@
-"""What `realm evaluate`, `realm report` and `realm data build` print."""
+"""What `realm evaluate` and `realm report` print."""
 
 from __future__ import annotations
 
@@ -12,17 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from experiments.locate import Run, open_run
-from experiments.measure import (
-    KS,
-    QuestionSet,
-    embed_questions,
-    embedded,
-    exact_searcher,
-    masked_words,
-    masked_words_line,
-    search_all,
-    wide_console,
-)
+from experiments.measure import masked_words, masked_words_line, wide_console
+from experiments.questions import KS, QuestionSet, embed_questions
+from experiments.searching import embedded, exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.table import ResultTable
 from realm.index.exact import Exact
@@ -39,18 +31,6 @@ from realm.training.feed import collate
 
 class NothingToShow(ValueError):
     """The run has no part that the command shows."""
-
-
-def show_manifest(table: BlockTable) -> None:
-    """Counts, skips by reason and warnings of a corpus."""
-    console = wide_console()
-    manifest = table.manifest
-    console.print(f"{table.path}: {table.rows} blocks, fingerprint {table.fingerprint[:12]}")
-    for title in ("counts", "skips"):
-        for name, value in sorted(manifest.get(title, {}).items()):
-            console.print(f"  {title[:-1]:6s} {name}: {value}", markup=False)
-    for warning in manifest.get("warnings", []):
-        console.print(Text(f"WARNING {warning}", style="bold red"))
 
 
 def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator
-from typing import Any
-
-import jax
+from pathlib import Path
+from typing import Any, Protocol
 
 from index_refresh import files, snapshot
-from index_refresh.embed import embedding, finish
+from index_refresh.embed import Shards, embedding, finish
+from index_refresh.embed import Tick as RowTick
 from index_refresh.generation import ENCODER, INDEX, Generation
-from index_refresh.recipe import Recipe
+from index_refresh.recipe import Recipe, Table
 from index_refresh.store import Draft, GenerationStore
 from index_refresh.vectors import StoredVectors
 from realm.protocols import Params
@@ -29,6 +29,26 @@ class BuildError(ValueError):
     """An index that does not hold what it was given."""
 
 
+class Hands(Protocol):
+    """Who does the two long pieces of work; what they make is the same."""
+
+    def embedding(
+        self, recipe: Recipe, table: Table, params: Params, draft: Draft, tick: RowTick
+    ) -> Generator[int, None, Shards]:
+        """As `embed.embedding`."""
+        ...
+
+    def build(
+        self, recipe: Recipe, folder: Path, vectors: StoredVectors, alive: Callable[[], None]
+    ) -> tuple[dict[str, Any], float]:
+        """As `build`; calls `alive` now and then for as long as whoever builds is seen to work."""
+        ...
+
+    def peaks(self) -> dict[str, int | None]:
+        """`peak_host_bytes` and `peak_device_bytes` of who worked."""
+        ...
+
+
 def make_generation(
     store: GenerationStore,
     step: int,
@@ -37,9 +57,10 @@ def make_generation(
     *,
     taken: float | None = None,
     confirm: Callable[[], None] = lambda: None,
+    hands: Hands | None = None,
 ) -> Generation:
     """`making`, all of it at once."""
-    return finish(making(store, step, params, tick, taken=taken, confirm=confirm))
+    return finish(making(store, step, params, tick, taken=taken, confirm=confirm, hands=hands))
 
 
 def making(
@@ -50,15 +71,18 @@ def making(
     *,
     taken: float | None = None,
     confirm: Callable[[], None] = lambda: None,
+    hands: Hands | None = None,
 ) -> Generator[int, None, Generation]:
     """The generation of `params` = {'retriever': tree of arrays} at `step`; taken as it is where it exists already.
 
     Made in pieces: yields how many batches were embedded since the last time. `tick(phase, done, total)`, phase
     'embedding' or 'building', counts rows. `taken`: when the parameters were handed over, in seconds since the epoch.
     `confirm` may raise to say that these parameters are no longer wanted; it is asked while nobody else can change the
-    order of the generations. Raises StaleSnapshot, Overtaken, SnapshotError, EmbedError, BuildError. The publication
+    order of the generations. `hands`: who embeds and builds, this process by default.
+    Raises StaleSnapshot, Overtaken, SnapshotError, EmbedError, BuildError. The publication
     is not logged: the owner of the log does that (`store.log_published`).
     """
+    hands = hands or Here()
     taken = time.time() if taken is None else taken
     params = snapshot.to_host({"retriever": params["retriever"]})
     draft = store.begin(step, snapshot.fingerprint(params), confirm)
@@ -66,12 +90,13 @@ def making(
         return draft
     snapshot.write_params(draft.folder / ENCODER, params)
     recipe, rows = store.recipe, store.table.indexed
-    shards, dim = yield from embedding(
+    shards, dim = yield from hands.embedding(
         recipe, store.table, params, draft, lambda done, total: tick("embedding", done, total)
     )
     tick("building", 0, rows)
     names = tuple(shard["file"] for shard in shards)
-    settings, seconds_build = build(recipe, draft, StoredVectors(draft.folder, names, rows, dim, recipe.vector_dtype))
+    stored = StoredVectors(draft.folder, names, rows, dim, recipe.vector_dtype)
+    settings, seconds_build = hands.build(recipe, draft.folder / INDEX, stored, lambda: tick("building", 0, rows))
     tick("building", rows, rows)
     seconds_embed = sum(shard["seconds"] for shard in shards)
     return store.publish(
@@ -85,8 +110,7 @@ def making(
             "seconds_embed": seconds_embed,
             "seconds_build": seconds_build,
             "blocks_per_second": rows / max(seconds_embed, 1e-9),
-            "peak_host_bytes": peak_host_bytes(),
-            "peak_device_bytes": peak_device_bytes(),
+            **hands.peaks(),
         },
         confirm,
     )
@@ -100,13 +124,37 @@ def peak_host_bytes() -> int:
 
 def peak_device_bytes() -> int | None:
     """The most that any of this process's devices has held, None where the platform does not say (CPU)."""
+    jax = sys.modules.get("jax")
+    if jax is None:  # whoever embedded, it was not this process
+        return None
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)
 
 
-def build(recipe: Recipe, draft: Draft, vectors: StoredVectors) -> tuple[dict[str, Any], float]:
-    """Builds the index and saves it in the draft; (the searcher's settings, seconds). Raises BuildError."""
-    folder = draft.folder / INDEX
+def peaks() -> dict[str, int | None]:
+    """The most memory that this process has held."""
+    return {"peak_host_bytes": peak_host_bytes(), "peak_device_bytes": peak_device_bytes()}
+
+
+class Here:
+    """This process embeds and builds; see Hands."""
+
+    def embedding(
+        self, recipe: Recipe, table: Table, params: Params, draft: Draft, tick: RowTick
+    ) -> Generator[int, None, Shards]:
+        return embedding(recipe, table, params, draft, tick)
+
+    def build(
+        self, recipe: Recipe, folder: Path, vectors: StoredVectors, alive: Callable[[], None]
+    ) -> tuple[dict[str, Any], float]:
+        return build(recipe, folder, vectors)
+
+    def peaks(self) -> dict[str, int | None]:
+        return peaks()
+
+
+def build(recipe: Recipe, folder: Path, vectors: StoredVectors) -> tuple[dict[str, Any], float]:
+    """Builds the index and saves it in `folder`; (the searcher's settings, seconds). Raises BuildError."""
     if folder.exists():  # half an index, left by a kill
         files.remove_tree(folder)
     started = time.perf_counter()

@@ -40,9 +40,10 @@ class Order:
     config: dict[str, Any]
 
 
-def write_order(stream: BinaryIO, order: Order, recipe: Any) -> None:
-    """Two pickles: the recipe is read only when jax has its settings, because its classes may import jax."""
-    for value in (order, recipe):
+def write_order(stream: BinaryIO, order: Order, recipe: Any, hands: Any = None) -> None:
+    """Three pickles: the recipe is read only when jax has its settings, because its classes may import jax. `hands`:
+    who embeds and builds for the child, None for itself."""
+    for value in (order, recipe, hands):
         pickle.dump(value, stream)
     stream.flush()
 
@@ -63,13 +64,13 @@ def main() -> int:
 
     for name, value in order.config.items():
         jax.config.update(name, value)
-    recipe = pickle.load(stream)
+    recipe, hands = pickle.load(stream), pickle.load(stream)
     threading.Thread(target=end_with, args=(stream.fileno(),), daemon=True).start()
 
     from index_refresh.worker import Worker
 
     tell(f"pid {os.getpid()} on {jax.devices()}, processors {processors()}")
-    Worker(order.run, recipe, stop=stopped.is_set, report=tell, poll=order.poll).run()
+    Worker(order.run, recipe, stop=stopped.is_set, report=tell, poll=order.poll, hands=hands).run()
     return 0
 
 

@@ -47,6 +47,15 @@ def _lock(descriptor: int, seconds: float | None) -> bool:
             time.sleep(POLL)
 
 
+def _holder(descriptor: int) -> str:
+    """What the holder of a claim wrote of itself. It has the lock before it has written: that is waited for."""
+    for _ in range(20):
+        if name := os.pread(descriptor, 4096, 0).decode(errors="replace").strip():
+            return name
+        time.sleep(POLL)
+    return "an unnamed process"
+
+
 class Claim:
     """The right to refresh one run folder. Within one process the newest claim wins: the earlier holder is told by
     `on_loss` and refuses to go on, so that an abandoned engine of a notebook does not block its successor."""
@@ -64,7 +73,7 @@ class Claim:
             earlier.release()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _lock(descriptor, seconds):
-            holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip() or "an unnamed process"
+            holder = _holder(descriptor)
             os.close(descriptor)
             raise RefresherTaken(
                 f"{self.path}: {holder} refreshes this run; two refreshers on one folder would publish over each "

@@ -4,6 +4,7 @@ Row order in the files is row order in the corpus. Inside a shard, blocks are so
 fixed shapes, [batch_rows, length] on each device; what fills the last batch is the null block, and is dropped. Shards
 are independent of each other and a device always sees the same shapes, so that a resumed embedding, and one on another
 number of devices, is bit-identical. A finished shard is recorded with its checksum; a torn one is done again.
+Only the Embedder needs jax, which it imports late: the order of shards can be tried without it.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from index_refresh import files
 from index_refresh.recipe import Recipe, Table
 from index_refresh.store import Draft
 from index_refresh.vectors import decode, encode, shard_name, write_shard
 from realm.protocols import Arrays, Objective, Params
+
+if TYPE_CHECKING:
+    import jax
+    from jax.sharding import Mesh
 
 Tick = Callable[[int, int], None]
 Shards = tuple[list[dict[str, Any]], int]
@@ -38,14 +42,19 @@ class NoSpace(EmbedError):
     """The disk is too full for the vectors; tried again later, it may not be."""
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def embed_batch(objective: Objective, mesh: Mesh, params: Params, blocks: Arrays) -> jax.Array:
-    """vector_NE of blocks_NT, the rows spread over the mesh: each device runs the same program on its own rows."""
+@lru_cache(maxsize=8)
+def batch_embedder(objective: Objective, mesh: Mesh) -> Callable[[Params, Arrays], jax.Array]:
+    """(params, blocks_NT) -> vector_NE, the rows spread over the mesh: each device runs the same program on its own
+    rows."""
+    import jax
+    from jax.sharding import PartitionSpec
+
     rows = PartitionSpec("rows")
-    embed = jax.shard_map(
-        objective.embed_items, mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=False
+    return jax.jit(
+        jax.shard_map(
+            objective.embed_items, mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=False
+        )
     )
-    return embed(params, blocks)
 
 
 def plan_batches(length_N: np.ndarray, lengths: tuple[int, ...], rows: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -64,6 +73,9 @@ def plan_batches(length_N: np.ndarray, lengths: tuple[int, ...], rows: int) -> I
 
 def choose_devices(recipe: Recipe, rows: int) -> Mesh:
     """This process's devices, but no more than the corpus can fill: padding a small one out over many is waste."""
+    import jax
+    from jax.sharding import Mesh
+
     devices = jax.local_devices()
     filled = rows // (2 * recipe.batch_rows * len(recipe.lengths))
     return Mesh(np.array(devices[: min(len(devices), max(filled, 1))]), ("rows",))
@@ -73,11 +85,15 @@ class Embedder:
     """One snapshot on the devices, and the table to embed with it."""
 
     def __init__(self, recipe: Recipe, table: Table, params: Params) -> None:
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec
+
         self.recipe, self.table = recipe, table
         self.mesh = choose_devices(recipe, table.indexed)
         self.batch_rows = recipe.batch_rows * self.mesh.size
         self.placement = NamedSharding(self.mesh, PartitionSpec("rows"))
         self.params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
+        self.embed = batch_embedder(recipe.objective, self.mesh)
         shape = jax.eval_shape(
             partial(recipe.objective.embed_items, self.params),
             recipe.pack(table, np.full(recipe.batch_rows, -1), recipe.lengths[0]),
@@ -93,6 +109,8 @@ class Embedder:
     def shard(self, low: int, high: int, tick: Callable[[int], None]) -> Generator[int, None, np.ndarray]:
         """Yields 1 for each batch sent to the devices; returns float32 [high - low, E] of these rows. `tick` hears how
         many of them are done."""
+        import jax
+
         vector_NE = np.empty((high - low, self.dim), np.float32)
         waiting: deque[tuple[np.ndarray, jax.Array]] = deque()
         done = 0
@@ -108,7 +126,7 @@ class Embedder:
         for row_N, length in self.batches(low, high):
             blocks = self.recipe.pack(self.table, np.where(row_N >= 0, row_N + low, -1), length)
             blocks = jax.device_put(blocks, self.placement)
-            waiting.append((row_N, embed_batch(self.recipe.objective, self.mesh, self.params, blocks)))
+            waiting.append((row_N, self.embed(self.params, blocks)))
             if len(waiting) > IN_FLIGHT:
                 collect()
             yield 1
@@ -116,16 +134,17 @@ class Embedder:
             collect()
         return vector_NE
 
-    def check(self, vector_NE: np.ndarray, low: int) -> None:
-        """Raises EmbedError naming the blocks with vectors that are not finite: they would be found never or always."""
-        bad = np.flatnonzero(~np.isfinite(vector_NE).all(axis=1)) + low
-        if len(bad):
-            named = ", ".join(f"row {row} (block {self.table.block_id(int(row))})" for row in bad[:5])
-            more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-            raise EmbedError(
-                f"vectors with NaN or infinity at {named}{more}; nothing was published. Look at the retriever's "
-                "parameters of this step and at the text of these blocks"
-            )
+
+def check_finite(table: Table, vector_NE: np.ndarray, low: int) -> None:
+    """Raises EmbedError naming the blocks with vectors that are not finite: they would be found never or always."""
+    bad = np.flatnonzero(~np.isfinite(vector_NE).all(axis=1)) + low
+    if len(bad):
+        named = ", ".join(f"row {row} (block {table.block_id(int(row))})" for row in bad[:5])
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise EmbedError(
+            f"vectors with NaN or infinity at {named}{more}; nothing was published. Look at the retriever's "
+            "parameters of this step and at the text of these blocks"
+        )
 
 
 def embed(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick) -> Shards:
@@ -157,27 +176,37 @@ def embedding(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: 
     time, shards that were there already counting with all of theirs: those that an earlier, interrupted call finished
     and whose bytes are still those it recorded. Raises EmbedError.
     """
-    if table.indexed == 0:
-        raise EmbedError(f"the corpus {recipe.corpus} holds 0 blocks: there is nothing to retrieve")
     starts = range(0, table.indexed, recipe.shard_rows)
-    record = files.read_json(draft.progress)
-    shards = {name: shard for name, shard in record["shards"].items() if _intact(draft, name, shard)}
-    embedder = Embedder(recipe, table, params)
-    _check_space(recipe, table, embedder.dim, draft, sum(shard["bytes"] for shard in shards.values()))
+    shards = finished_shards(recipe, table, draft)
+    embedder = recipe.embedder(table, params)
+    check_space(recipe, table, embedder.dim, draft, sum(shard["bytes"] for shard in shards.values()))
     for ordinal, low in enumerate(starts):
         name, high = shard_name(ordinal), min(low + recipe.shard_rows, table.indexed)
         if name not in shards:
             started = time.perf_counter()
             vector_NE = yield from embedder.shard(low, high, lambda done, low=low: tick(low + done, table.indexed))
-            stored_NE = encode(vector_NE, recipe.vector_dtype)
-            embedder.check(decode(stored_NE, recipe.vector_dtype), low)
-            written = write_shard(draft.folder / name, stored_NE)
-            shards[name] = {"file": name} | written | {"seconds": time.perf_counter() - started}
-            files.write_json(draft.progress, record | {"shards": shards})
+            written = write_vectors(recipe, table, draft.folder / name, vector_NE, low)
+            shards[name] = written | {"seconds": time.perf_counter() - started}
+            files.write_json(draft.progress, {"identity": draft.identity, "shards": shards})
         else:
             yield sum(1 for _ in embedder.batches(low, high))
         tick(high, table.indexed)
     return [shards[shard_name(ordinal)] for ordinal in range(len(starts))], embedder.dim
+
+
+def write_vectors(recipe: Recipe, table: Table, path: Path, vector_NE: np.ndarray, low: int) -> dict[str, Any]:
+    """Stores the vectors [n, E] of the rows from `low` on; {file, rows, bytes, sha256}. Raises EmbedError."""
+    stored_NE = encode(vector_NE, recipe.vector_dtype)
+    check_finite(table, decode(stored_NE, recipe.vector_dtype), low)
+    return {"file": path.name} | write_shard(path, stored_NE)
+
+
+def finished_shards(recipe: Recipe, table: Table, draft: Draft) -> dict[str, dict[str, Any]]:
+    """{file: record} of the shards that are done already. Raises EmbedError where there is nothing to embed."""
+    if table.indexed == 0:
+        raise EmbedError(f"the corpus {recipe.corpus} holds 0 blocks: there is nothing to retrieve")
+    recorded = files.read_json(draft.progress)["shards"]
+    return {name: shard for name, shard in recorded.items() if _intact(draft, name, shard)}
 
 
 def _intact(draft: Draft, name: str, shard: dict[str, Any]) -> bool:
@@ -185,7 +214,8 @@ def _intact(draft: Draft, name: str, shard: dict[str, Any]) -> bool:
     return path.is_file() and files.describe(path).items() <= shard.items()
 
 
-def _check_space(recipe: Recipe, table: Table, dim: int, draft: Draft, done: int) -> None:
+def check_space(recipe: Recipe, table: Table, dim: int, draft: Draft, done: int) -> None:
+    """Raises NoSpace where the disk cannot take the vectors, `done` bytes of which are there."""
     needed = table.indexed * dim * (4 if recipe.vector_dtype == "float32" else 2) - done
     free = shutil.disk_usage(draft.folder).free
     if needed > free:

@@ -101,7 +101,8 @@ def describe(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """For `json.dumps(default=)`: numpy's numbers and arrays, and paths. Raises TypeError for anything else."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -113,7 +114,7 @@ def _plain(value: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """`write`, as indented JSON; numpy numbers become plain ones."""
-    write(path, (json.dumps(value, indent=1, default=_plain) + "\n").encode())
+    write(path, (json.dumps(value, indent=1, default=plain) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
@@ -125,7 +126,7 @@ def append_line(path: Path, value: Any) -> None:
     new = not path.exists()
     if not new:
         _cut_torn_line(path)
-    put(path, (json.dumps(value, default=_plain) + "\n").encode(), append=True)
+    put(path, (json.dumps(value, default=plain) + "\n").encode(), append=True)
     fsync(path)
     if new:
         fsync(path.parent)
@@ -154,4 +155,4 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
     """Replaces a JSON-lines file atomically."""
-    write(path, "".join(json.dumps(value, default=_plain) + "\n" for value in values).encode())
+    write(path, "".join(json.dumps(value, default=plain) + "\n" for value in values).encode())

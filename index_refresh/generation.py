@@ -7,6 +7,8 @@ fingerprints; opening compares them with what is wanted and refuses by naming bo
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,10 @@ class Generation:
 
     def query_params(self) -> Params:
         """{'retriever': tree} of the snapshot the vectors were made with, bit for bit. Raises GenerationCorrupt."""
-        params = snapshot.read_params(self.path / ENCODER)
+        try:
+            params = snapshot.read_params(self.path / ENCODER)
+        except snapshot.SnapshotError as error:
+            raise GenerationCorrupt(str(error)) from error
         found, wanted = snapshot.fingerprint(params), self.manifest["encoder_fingerprint"]
         if found != wanted:
             raise GenerationCorrupt(f"{self.path / ENCODER}: found fingerprint {found}, the manifest says {wanted}")
@@ -72,12 +77,21 @@ class Generation:
         return f"generation {self.number} of step {self.step}: {manifest['rows']} blocks x {manifest['dim']}"
 
 
+def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with a checksum over all the rest of it, so that a flipped bit in a number does not pass."""
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    text = json.dumps(content, sort_keys=True, default=files.plain)
+    return content | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a generation folder. Raises GenerationCorrupt."""
     try:
         manifest = files.read_json(folder / MANIFEST)
     except (OSError, ValueError) as error:
         raise GenerationCorrupt(f"{folder}: found no readable {MANIFEST} ({error}); delete the folder") from error
+    if not isinstance(manifest, dict) or manifest.get("checksum") not in (None, sealed(manifest)["checksum"]):
+        raise GenerationCorrupt(f"{folder / MANIFEST}: its content is not what its checksum says; publish it anew")
     if manifest.get("format") != FORMAT:
         raise GenerationMismatch(
             f"{folder}: found manifest format {manifest.get('format')!r}, this version reads {FORMAT}; publish it anew"

@@ -79,10 +79,10 @@ def _processors() -> set[int]:
 
 
 class Child:
-    """The child and its restarts; see `external.Other`."""
+    """The child and its restarts; see `external.Other`. `hands`: who embeds and builds for it, None for itself."""
 
-    def __init__(self, config: Process, recipe: Recipe, run: Path, report: Report) -> None:
-        self.config, self.recipe, self.run, self.report = config, recipe, run, report
+    def __init__(self, config: Any, recipe: Recipe, run: Path, report: Report, hands: Any = None) -> None:
+        self.config, self.recipe, self.run, self.report, self.hands = config, recipe, run, report, hands
         self.claim = Claim(run, CLAIM_SECONDS, on_loss=self.end)
         self.pulsation = Pulsation(run)
         self.process: subprocess.Popen | None = None
@@ -165,7 +165,7 @@ class Child:
             os.getpid(), str(self.run), self.claim.descriptor, self.config.poll_seconds, self.config.cores, config
         )
         try:
-            write_order(self.process.stdin, order, self.recipe)
+            write_order(self.process.stdin, order, self.recipe, self.hands)
         except BrokenPipeError:
             pass  # it died at once; `check` will find it so, and refresher.log says why
         self.pulsation.reset()

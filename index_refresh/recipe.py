@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from realm.protocols import Arrays, Objective, Searcher
+from realm.protocols import Arrays, Objective, Params, Searcher
 
 DTYPES = ("float32", "bfloat16")
 
@@ -88,6 +88,12 @@ class Recipe:
         from realm.text.packing import pack_blocks
 
         return pack_blocks(table, row_N, length)
+
+    def embedder(self, table: Table, params: Params) -> Any:
+        """What turns blocks into vectors, in this process: an `embed.Embedder`."""
+        from index_refresh.embed import Embedder
+
+        return Embedder(self, table, params)
 
     def settings(self) -> dict[str, Any]:
         """The fields that vectors and index depend on, as JSON. The corpus counts by fingerprint, not by its folder."""

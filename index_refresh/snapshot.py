@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from index_refresh import files
 
-NODES = "nodes"
+NODES, FACTS = "nodes", "facts"
 DTYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32,
     "I32": np.int32, "U64": np.uint64, "I64": np.int64, "F16": np.float16, "F32": np.float32, "F64": np.float64,
@@ -110,22 +110,43 @@ def fingerprint(params: dict[Any, Any]) -> str:
     return digest.hexdigest()
 
 
+def _checksum(found: str, nodes: dict[str, str]) -> str:
+    """Over a fingerprint and what it leaves out: whether keys are integers."""
+    return hashlib.sha256(json.dumps([found, nodes], sort_keys=True).encode()).hexdigest()
+
+
 def write_params(path: Path, params: dict[Any, Any]) -> None:
     """Stores a tree durably and atomically; the same tree always gives the same bytes."""
     tensors, nodes = flatten(to_host(params, copy=False))
-    files.write(path, save(tensors, metadata={NODES: json.dumps(nodes, sort_keys=True)}))
+    facts = {NODES: nodes, "checksum": _checksum(fingerprint(params), nodes)}
+    # One entry: safetensors writes several in an order that differs from call to call.
+    files.write(path, save(tensors, metadata={FACTS: json.dumps(facts, sort_keys=True)}))
 
 
 def read_params(path: Path) -> dict[Any, Any]:
-    """The tree that `write_params` stored, bit for bit, as read-only numpy arrays. Raises SnapshotError."""
+    """The tree that `write_params` stored, bit for bit, as read-only numpy arrays. Raises SnapshotError, also where the
+    file holds other numbers than were stored: a flipped bit would embed a whole corpus wrongly, and nobody would know.
+    """
     try:
         with safe_open(str(path), framework="numpy") as header:
-            nodes = json.loads((header.metadata() or {}).get(NODES, "{}"))
+            told = header.metadata() or {}
+        if not told.keys() & {FACTS, NODES}:
+            raise ValueError(f"no {FACTS!r} in its metadata")
+        facts = json.loads(told.get(FACTS, "{}"))
+        nodes = facts[NODES] if FACTS in told else json.loads(told[NODES])  # files of before have that alone
         entries = deserialize(path.read_bytes())
-    except SafetensorError as error:
+        arrays = {name: np.frombuffer(e["data"], DTYPES[e["dtype"]]).reshape(e["shape"]) for name, e in entries}
+        params = unflatten(arrays, nodes)
+        found = fingerprint(params)
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotError(f"{path}: found {error}, wanted a safetensors file; publish this step again") from error
-    arrays = {name: np.frombuffer(e["data"], DTYPES[e["dtype"]]).reshape(e["shape"]) for name, e in entries}
-    return unflatten(arrays, nodes)
+    if FACTS in told and facts.get("checksum") != _checksum(found, nodes):
+        raise SnapshotError(
+            f"{path}: found fingerprint {found}, which is not what its checksum says: damaged; publish this step again"
+        )
+    return params
 
 
 class SnapshotStore:

@@ -19,7 +19,15 @@ from typing import Any
 
 from index_refresh import files
 from index_refresh.claim import OrderBusy, ordered
-from index_refresh.generation import FORMAT, MANIFEST, Generation, GenerationMissing, check_manifest, read_manifest
+from index_refresh.generation import (
+    FORMAT,
+    MANIFEST,
+    Generation,
+    GenerationMissing,
+    check_manifest,
+    read_manifest,
+    sealed,
+)
 from index_refresh.log import GenerationLog
 from index_refresh.recipe import Recipe, Table
 from index_refresh.snapshot import StaleSnapshot
@@ -141,7 +149,7 @@ class GenerationStore:
                 files.unlink(others.pop(name))
         complete = {"format": FORMAT} | draft.identity | manifest | {"time": time.time()}
         complete["files"] = {name: files.describe(path) for name, path in others.items() if name not in shards}
-        files.write_json(draft.folder / MANIFEST, complete)
+        files.write_json(draft.folder / MANIFEST, sealed(complete))
         files.fsync_tree(draft.folder)
         with ordered(self.run):
             confirm()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from index_refresh.build import BuildError, make_generation
+from index_refresh.build import BuildError, Hands, make_generation
 from index_refresh.embed import EmbedError, NoSpace
 from index_refresh.generation import Generation
 from index_refresh.heartbeat import Heartbeat, Progress
@@ -33,7 +33,8 @@ class Stopped(RuntimeError):
 
 
 class Worker:
-    """One refresher over one run folder; its caller holds the claim. `stop` is asked often and ends it when true."""
+    """One refresher over one run folder; its caller holds the claim. `stop` is asked often and ends it when true.
+    `hands`: who embeds and builds, this process by default."""
 
     def __init__(
         self,
@@ -43,9 +44,10 @@ class Worker:
         stop: Callable[[], bool],
         report: Report = silent,
         poll: float = 0.5,
+        hands: Hands | None = None,
     ) -> None:
         self.store, self.snapshots = GenerationStore(run, recipe), SnapshotStore(run)
-        self.stop, self.report, self.poll = stop, report, poll
+        self.stop, self.report, self.poll, self.hands = stop, report, poll, hands
         self.heartbeat = Heartbeat(run)
         self.heartbeat.restart()
         self.failures = 0
@@ -134,7 +136,7 @@ class Worker:
             taken, params = self.snapshots.taken(step), self.snapshots.read(step)
         except FileNotFoundError:
             raise Undone(f"the trainer removed it for a newer one, or went back to before step {step}") from None
-        made = make_generation(self.store, step, params, tick, taken=taken, confirm=confirm)
+        made = make_generation(self.store, step, params, tick, taken=taken, confirm=confirm, hands=self.hands)
         return made, progress.worked
 
     def _failed(self, step: int | None, error: Exception) -> None:

@@ -41,8 +41,10 @@ PLANTS = {
     "door-tensorflow-datasets": ("realm/text/planted_tfds.py", "import tensorflow_datasets"),
     "door-mwparserfromhell": ("realm/text/planted_wiki.py", "import mwparserfromhell"),
     "door-matplotlib": ("realm/training/planted_plot.py", "import matplotlib.pyplot"),
+    "door-ray": ("experiments/planted_ray.py", "import ray"),
+    "door-torch": ("experiments/planted_torch.py", "def late():\n    import torch"),
     "door-tyro": ("realm/training/planted_tyro.py", "import tyro"),
-    "nowhere": ("experiments/planted.py", "import torch"),
+    "nowhere": ("experiments/planted.py", "import transformers"),
 }
 
 

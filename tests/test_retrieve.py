@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.protocols import Hits
-from realm.retrieve import NULL, choose_candidates, distinct_blocks, distinct_sizes, search_width
+from realm.retrieve import (
+    NULL,
+    Candidates,
+    best_of,
+    choose_candidates,
+    distinct_blocks,
+    distinct_sizes,
+    null_only,
+    search_width,
+)
 
 
 def hits(rows, valid=None):
@@ -79,3 +88,20 @@ def test_candidates_hold_their_promises_for_any_hits(seed, k, B):
 def test_sizes_divide_over_devices_and_hold_a_batch_without_repetition(batch, k, multiple):
     sizes = distinct_sizes(batch, k, multiple)
     assert sizes[-1] >= batch * (k - 1) + 1 and all(s % multiple == 0 for s in sizes) and list(sizes) == sorted(sizes)
+
+
+def test_re_ranking_keeps_the_null_block_and_the_best_valid_ones_by_the_new_scores():
+    id_BK = np.array([[-1, 5, 6, 7, 8], [-1, 1, 2, 0, 0]], np.int32)
+    valid_BK = np.array([[True] * 5, [True, True, True, False, False]])
+    wide = Candidates(id_BK, valid_BK, np.array([True, False]))
+    score_BL = np.array([[9.0, 1.0, 3.0, 3.0, 2.0], [0.0, 1.0, 2.0, 8.0, 9.0]])
+    found = best_of(wide, score_BL, 3)
+    np.testing.assert_array_equal(found.id_BK, [[-1, 6, 7], [-1, 2, 1]])
+    assert found.valid_BK.all() and found.own_hit_B.tolist() == [True, False]
+    narrow = best_of(wide, score_BL, 5)
+    assert narrow.valid_BK.tolist() == [[True] * 5, [True, True, True, False, False]]
+
+
+def test_a_single_candidate_is_the_null_block_and_nothing_is_searched():
+    only = null_only(3)
+    assert only.id_BK.tolist() == [[-1]] * 3 and only.valid_BK.all() and not only.own_hit_B.any()

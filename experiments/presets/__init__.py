@@ -1,8 +1,8 @@
 """Presets: run cards, one file each. `PRESETS` maps a name to the function that returns its config."""
 
-from experiments.presets import base, sample, tiny
+from experiments.presets import base, facts, sample, tiny
 
-PRESETS = {"tiny": tiny.preset, "sample": sample.preset, "base": base.preset}
+PRESETS = {"tiny": tiny.preset, "sample": sample.preset, "facts": facts.preset, "base": base.preset}
 
 
 def card(name: str) -> str:

@@ -7,7 +7,7 @@ the null block alone (the same network without its documents).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -52,6 +52,45 @@ def ranks(id_QK: np.ndarray, valid_QK: np.ndarray, gold: Sequence[np.ndarray]) -
     return rank_Q
 
 
+def cloze_ranks(
+    objective: Objective,
+    params: Params,
+    examples: Sequence[Arrays],
+    gold: Sequence[np.ndarray],
+    *,
+    collate: Callable[[list[Arrays]], Arrays],
+    searcher: Searcher,
+    search: int = 20,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """int64 [Q]: the place of the first gold row among `search` rows, `search` where it was not found."""
+    embed = jax.jit(objective.embed_queries)
+    parts = []
+    for batch, real, wanted in _batches(examples, gold, collate, batch_size):
+        hits = searcher.search(_embedded(embed, params, batch), min(search, searcher.rows))
+        parts.append(ranks(hits.id_BK[:real], hits.valid_BK[:real], wanted))
+    return np.concatenate(parts)
+
+
+def cloze_rows(
+    objective: Objective,
+    params: Params,
+    examples: Sequence[Arrays],
+    *,
+    collate: Callable[[list[Arrays]], Arrays],
+    searcher: Searcher,
+    k: int,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """int64 [Q, k]: the rows found first, -1 where the index has no more."""
+    embed = jax.jit(objective.embed_queries)
+    parts = []
+    for batch, real, _ in _batches(examples, [np.zeros(0, np.int64)] * len(examples), collate, batch_size):
+        hits = searcher.search(_embedded(embed, params, batch), k)
+        parts.append(np.where(hits.valid_BK, hits.id_BK, -1)[:real])
+    return np.concatenate(parts)
+
+
 def cloze_scores(
     objective: Guesser,
     params: Params,
@@ -69,14 +108,10 @@ def cloze_scores(
     guess = jax.jit(objective.guesses)
     parts: list[tuple[np.ndarray, ...]] = []
     search = min(search, searcher.rows)
-    for start in range(0, len(examples), batch_size):
-        some = list(examples[start : start + batch_size])
-        real = len(some)
-        batch = collate(some + some[:1] * (batch_size - real))  # the last batch is filled up, and cut again below
-        queries = {name: array for name, array in batch.items() if name.startswith("query_")}
-        q_BE = np.asarray(embed({"retriever": params["retriever"]}, queries))
+    for batch, real, wanted in _batches(examples, gold, collate, batch_size):
+        q_BE = _embedded(embed, params, batch)
         hits = searcher.search(q_BE, search)
-        rank_B = ranks(hits.id_BK[:real], hits.valid_BK[:real], gold[start : start + real])
+        rank_B = ranks(hits.id_BK[:real], hits.valid_BK[:real], wanted)
         candidates = retrieval.search(searcher, q_BE, batch["own_B"])
         guess_BM, null_BM, log_B, log_null_B = jax.device_get(
             guess(params, objective.found(batch, retrieval.pack(candidates)))
@@ -86,3 +121,17 @@ def cloze_scores(
         parts.append((rank_B, *(array[:real] for array in (*right, log_B, log_null_B))))
     rank_Q, correct_Q, correct_null_Q, log_Q, log_null_Q = (np.concatenate(one) for one in zip(*parts, strict=True))
     return ClozeScores(rank_Q, search, correct_Q, correct_null_Q, log_Q, log_null_Q)
+
+
+def _batches(
+    examples: Sequence[Arrays], gold: Sequence[np.ndarray], collate: Callable[[list[Arrays]], Arrays], size: int
+) -> Iterator[tuple[Arrays, int, Sequence[np.ndarray]]]:
+    """(batch, how many of its examples count, their gold rows): the last batch is filled up with its first example."""
+    for start in range(0, len(examples), size):
+        some = list(examples[start : start + size])
+        yield collate(some + some[:1] * (size - len(some))), len(some), gold[start : start + size]
+
+
+def _embedded(embed: Callable[..., Any], params: Params, batch: Arrays) -> np.ndarray:
+    queries = {name: array for name, array in batch.items() if name.startswith("query_")}
+    return np.asarray(embed({"retriever": params["retriever"]}, queries))

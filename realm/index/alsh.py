@@ -10,8 +10,9 @@ what happens. A search runs on one core.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +20,8 @@ import ml_dtypes
 import numpy as np
 
 from realm.index.alsh_hash import Family, Hashes, Variant
-from realm.index.alsh_settings import AlshSettings, check_given, family
+from realm.index.alsh_scan import likeliest
+from realm.index.alsh_settings import BRUTE_NS, EVERY_ROW, AlshSettings, check_given, family
 from realm.index.alsh_store import as_float32, chunks, moments, read_arrays, write_arrays
 from realm.index.alsh_tables import Tables, most_collided, probe_template
 from realm.index.alsh_tuning import sample_pairs, tune
@@ -37,6 +39,7 @@ from realm.protocols import Hits
 log = logging.getLogger(__name__)
 
 SCORE_ROWS = 65536
+QUERIES_AT_ONCE = 64
 # Bucket numbers held at a time, which is what a batch of queries costs in memory.
 BUCKETS_AT_ONCE = 2**20
 
@@ -91,12 +94,14 @@ class Alsh:
             hashes = Hashes.draw(transforms, mean_E, scale, chosen.tables, chosen.functions, chosen.bits, self.seed)
             tables = Tables.fill(hashes, chunks(vector_NE), rows)
             searcher = AlshSearcher(rows, dim, self, chosen, None, vector_NE, hashes, tables)
-            chosen, recall = tune(searcher, pairs, self.target_recall, self.probes, self.scored)
+            chosen, recall, cost = tune(searcher, pairs, self.target_recall, self.probes, self.scored)
             if recall is None or recall >= self.target_recall or self.functions or chosen.functions < 4:
                 break
             # Probes reach no farther than the neighbouring buckets, so larger ones are needed.
             fewer = chosen.functions * 3 // 4
             chosen = pairs.choose(transforms, self.target_recall, fewer, self.tables, self.probes, self.scored)
+        if tables is not None and self.functions is None and cost > rows * BRUTE_NS:
+            chosen, hashes, tables, recall = EVERY_ROW, None, None, None
         log.info("ALSH (%s) over %d rows of width %d: %s", self.variant, rows, dim, chosen)
         if recall is not None and recall < self.target_recall:
             log.warning("ALSH finds %.3f of the sample's hits, wanted %s: give more tables", recall, self.target_recall)
@@ -119,9 +124,11 @@ class Alsh:
             scale, recall = facts["scale"], facts["recall_on_sample"]
         except (KeyError, TypeError, IndexBuildError) as error:
             raise IndexLoadError(f"{folder}: index.json has no ALSH settings ({error})") from error
+        known = asdict(built) | asdict(built.family()) | asdict(chosen)
         for name, wanted in asdict(self).items():
-            was = getattr(chosen, name, getattr(built, name))
-            if wanted is not None and wanted != was and name not in ("probes", "scored"):
+            was = known[name]
+            # What was asked for when it was built fits too: where every row is scored, there are no tables.
+            if wanted not in (None, was, getattr(built, name)) and name not in ("probes", "scored"):
                 raise IndexLoadError(f"{folder} was built with {name} {was}, wanted {wanted}; build the index anew")
         chosen = chosen.searched_with(self.probes, self.scored)
         vector_NE, hashes, tables = read_arrays(folder, built.family(), chosen, scale, (rows, dim), built.dtype)
@@ -152,7 +159,7 @@ class AlshSearcher:
         hits = Hits(
             np.full((batch, k), -np.inf, np.float32), np.zeros((batch, k), np.int32), np.zeros((batch, k), bool)
         )
-        for number, candidate_C in enumerate(self._candidates(query_BE, max(self.chosen.scored, 2 * k))):
+        for number, candidate_C in enumerate(self._candidates(query_BE, max(self.chosen.scored, 2 * k), k)):
             score_K, id_K = self._best(query_BE[number], candidate_C, k)
             for array_BK, value_K in zip(hits, (score_K, id_K, True), strict=True):
                 array_BK[number, : len(score_K)] = value_K
@@ -162,30 +169,33 @@ class AlshSearcher:
         """The buckets probed for each query, uint32 [B, L, T]."""
         return self.hashes.query_buckets(query_BE, probe_template(self.chosen.functions, self.chosen.probes))
 
-    def _candidates(self, query_BE: np.ndarray, most: int):
-        """For each query the rows to score, ascending; None for all of them."""
+    def _candidates(self, query_BE: np.ndarray, most: int, k: int) -> Iterator[np.ndarray]:
+        """For each query the rows to score exactly, ascending."""
         if self.tables is None:
-            yield from [None] * len(query_BE)
+            for start in range(0, len(query_BE), QUERIES_AT_ONCE):
+                yield from likeliest(query_BE[start : start + QUERIES_AT_ONCE], self.vector_NE, self._largest, k)
             return
         block = max(1, BUCKETS_AT_ONCE // (self.chosen.tables * self.chosen.probes))
         for start in range(0, len(query_BE), block):
             for bucket_LT in self.buckets(query_BE[start : start + block]):
-                yield most_collided(self.tables.candidates(bucket_LT, self.rows), most)
+                yield most_collided(self.tables.candidates(bucket_LT, self.rows), most, self.rows)
 
-    def _best(self, query_E: np.ndarray, candidate_C: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def _largest(self) -> float:
+        """The largest absolute value in the vectors."""
+        return max(float(np.abs(chunk_NE).max()) for chunk_NE in chunks(self.vector_NE))
+
+    def _best(self, query_E: np.ndarray, candidate_C: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k best of these rows: scores, rows. Row by row, so that equal rows get equal scores wherever they lie."""
-        count = self.rows if candidate_C is None else len(candidate_C)
-        score_C = np.empty(count, np.float32)
-        for start in range(0, count, SCORE_ROWS):
-            place = slice(start, min(start + SCORE_ROWS, count))
-            near_CE = as_float32(self.vector_NE[place if candidate_C is None else candidate_C[place]])
-            np.einsum("ce,e->c", near_CE, query_E, out=score_C[place])
-        if count > k:
-            kept_C = np.flatnonzero(score_C >= np.partition(score_C, count - k)[count - k])
-        else:
-            kept_C = np.arange(count)
+        score_C = np.empty(len(candidate_C), np.float32)
+        for start in range(0, len(candidate_C), SCORE_ROWS):
+            place = slice(start, start + SCORE_ROWS)
+            np.einsum("ce,e->c", as_float32(self.vector_NE[candidate_C[place]]), query_E, out=score_C[place])
+        kept_C = np.arange(len(score_C))
+        if len(score_C) > k:
+            kept_C = np.flatnonzero(score_C >= np.partition(score_C, len(score_C) - k)[len(score_C) - k])
         kept_K = kept_C[np.argsort(-score_C[kept_C], kind="stable")[:k]]
-        return score_C[kept_K], kept_K if candidate_C is None else candidate_C[kept_K]
+        return score_C[kept_K], candidate_C[kept_K]
 
     def settings(self) -> dict[str, Any]:
         """What was built, for logs and manifests."""

@@ -17,9 +17,11 @@ from realm.index.alsh_hash import PAPER, Family
 from realm.index.vectors import IndexBuildError
 
 # Nanoseconds on one core of a 2020s server, width 128: a query, a bucket looked at, a row that collides, a row scored;
-# and a row scored where all are, in the order they lie in.
-QUERY_NS, BUCKET_NS, COLLISION_NS, SCORE_NS = 50_000.0, 60.0, 35.0, 170.0
-BRUTE_NS = 35.0
+# and a row where all are looked at, in matrix products over a batch.
+QUERY_NS, BUCKET_NS, COLLISION_NS, SCORE_NS = 50_000.0, 60.0, 3.0, 160.0
+BRUTE_NS = 10.0
+# Counting how often each row collides: by sorting what collides, or with a counter for every row.
+SORT_NS, COUNT_NS, COUNTER_NS = 25.0, 2.0, 0.8
 TABLES = 16
 MOST_TABLES = 255
 MOST_BITS = 24
@@ -48,6 +50,9 @@ class AlshSettings:
             return "every row is scored"
         scored = f"{self.scored} rows scored"
         return f"{self.tables} tables of {self.functions} functions, {self.probes} probes a table, {scored}"
+
+
+EVERY_ROW = AlshSettings(functions=0, tables=0, bits=0, probes=0, scored=0)
 
 
 def family(variant: str, m: int | None, u: float | None, r: float | None) -> Family:
@@ -83,15 +88,21 @@ def choose_functions(near_QW: np.ndarray, far_QR: np.ndarray, rows: int, target:
     for functions in range(2, most + 1):
         buckets = needed_buckets(near_QW**functions, target)
         colliding = rows * buckets * float(np.mean(far_QR**functions))
-        cost = search_cost(buckets, colliding, SCORED)
+        cost = search_cost(rows, buckets, colliding, SCORED)
         if cost < least:
             best, least = functions, cost
     return best
 
 
-def search_cost(buckets: float, colliding: float, scored: float) -> float:
+def search_cost(rows: int, buckets: float, colliding: float, scored: float) -> float:
     """Nanoseconds a query: buckets looked at, rows that collide (as often as they do), rows scored at most."""
-    return QUERY_NS + buckets * BUCKET_NS + colliding * COLLISION_NS + min(colliding, scored) * SCORE_NS
+    counting = colliding * COUNT_NS + rows * COUNTER_NS if has_counters(rows, colliding) else colliding * SORT_NS
+    return QUERY_NS + buckets * BUCKET_NS + colliding * COLLISION_NS + counting + min(colliding, scored) * SCORE_NS
+
+
+def has_counters(rows: int, colliding: float) -> bool:
+    """Whether so many rows collide that a counter for every row of the corpus is cheaper than sorting."""
+    return colliding * (SORT_NS - COUNT_NS) > rows * COUNTER_NS
 
 
 def needed_buckets(hit: np.ndarray, target: float) -> float:

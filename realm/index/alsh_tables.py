@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 
 from realm.index.alsh_hash import Hashes
+from realm.index.alsh_settings import has_counters
 
 PROBED_FUNCTIONS = 10
 
@@ -80,18 +81,22 @@ def probe_template(functions: int, probes: int) -> np.ndarray:
     return set_TP[np.argsort(cost_T, kind="stable")[:probes]]
 
 
-def most_collided(row_C: np.ndarray, most: int) -> np.ndarray:
-    """The rows that come most often, that is collide in most tables, ascending; of equal counts the lowest rows.
+def most_collided(row_C: np.ndarray, most: int, rows: int) -> np.ndarray:
+    """Of `rows` rows those that come most often, that is collide in most tables, ascending; of equal counts the lowest.
 
     At most `most`. The share of tables in which a row collides estimates its collision probability, so this keeps the
     largest inner products before any is computed.
     """
-    row_C = np.sort(row_C)
-    first_V = np.flatnonzero(np.diff(row_C, prepend=-1))
-    row_V = row_C[first_V]
+    if has_counters(rows, len(row_C)):
+        count_N = np.bincount(row_C)
+        row_V = np.flatnonzero(count_N)
+        count_V = count_N[row_V]
+    else:
+        row_C = np.sort(row_C)
+        first_V = np.flatnonzero(np.diff(row_C, prepend=-1))
+        row_V, count_V = row_C[first_V], np.diff(first_V, append=len(row_C))
     if len(row_V) <= most:
         return row_V
-    count_V = np.diff(first_V, append=len(row_C))
     at_least = np.cumsum(np.bincount(count_V)[:0:-1])[::-1]  # how many rows come 1, 2, .. times or more
     least = 1 + int((at_least > most).sum())
     kept_V = count_V >= least

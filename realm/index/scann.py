@@ -188,10 +188,12 @@ class ScannSearcher:
 
 def _as_hits(row_BN: np.ndarray, score_BN: np.ndarray, k: int) -> Hits:
     """ScaNN's rows and scores as exactly k columns; a NaN means not found, whatever row stands beside it."""
-    score_BK = np.full((len(row_BN), k), -np.inf, np.float32)
-    id_BK = np.zeros((len(row_BN), k), np.int32)
     found_BN = score_BN > -np.inf
     width = row_BN.shape[1]
+    if width == k and found_BN.all() and (score_BN[:, 1:] < score_BN[:, :-1]).all():
+        return Hits(score_BN, row_BN.astype(np.int32), found_BN)  # nearly always: all found, no ties
+    score_BK = np.full((len(row_BN), k), -np.inf, np.float32)
+    id_BK = np.zeros((len(row_BN), k), np.int32)
     score_BK[:, :width] = np.where(found_BN, score_BN, -np.inf)
     id_BK[:, :width] = np.where(found_BN, row_BN, 0)
     order_BK = np.lexsort((id_BK, -score_BK))

@@ -18,7 +18,7 @@ from flax import nnx
 
 from realm.models.bert import Bert, BertConfig, EncoderError, dense, drop, layer_norm
 from realm.models.functional import Functional, functional
-from realm.models.weights import check_spec, load_bert
+from realm.models.weights import check_spec, load_tower
 from realm.protocols import Params
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,10 @@ class DualEncoderConfig:
     """width: E, of the vectors. pooling: `cls`, tanh(dense([CLS])), or `mean` over the real tokens' last hidden states.
 
     shared: one tower for queries and blocks; two towers start from the same weights. dropout: on the vectors.
-    init: `random`, `embedded` (the small BERT in the package) or `hf:PATH`, a folder with config.json and
-    model.safetensors; `bert` must then describe those weights, see weights.bert_config. Projection always random.
+    init: `random`, `embedded` (the small BERT in the package) or `hf:PATH`, a folder of a BERT, a sentence encoder or a
+    REALM; `bert` must then describe those weights, see weights.bert_config, and weights.tower_settings for the rest.
+    What the folder lacks starts at random; the projection does, unless it is that of a REALM or, at the right width, a
+    sentence encoder.
     """
 
     bert: BertConfig = field(default_factory=BertConfig)
@@ -98,19 +100,23 @@ class DualEncoder(nnx.Module):
 
 @cache
 def dual_encoder(config: DualEncoderConfig) -> Functional:
-    """The retriever as pure functions; its init(key) honours config.init and raises WeightsError as load_bert does."""
+    """The retriever as pure functions; its init(key) honours config.init and raises WeightsError as load_tower does."""
     network = functional(lambda rngs: DualEncoder(config, rngs))
+
+    def fill(tower: Params, side: Literal["query", "block"] | None) -> None:
+        loaded, report = load_tower(config.init, config.bert, config.width, side)
+        log.info("retriever from %s: %s", config.init, report)
+        for part, arrays in loaded.items():
+            tower[part] |= jax.tree.map(jnp.array, arrays)
 
     def init(key: jax.Array) -> Params:
         params = network.init(key)
-        first = "tower" if config.shared else "query"
-        if config.init != "random":
-            loaded, report = load_bert(config.init, config.bert)
-            log.info("retriever from %s: %s", config.init, report)
-            params[first]["bert"] |= jax.tree.map(jnp.array, loaded["bert"])
         if not config.shared:
             # A copy, not a second name: a donated buffer may be given away only once.
             params["block"] = jax.tree.map(jnp.copy, params["query"])
+        if config.init != "random":
+            for name, tower in params.items():
+                fill(tower, None if config.shared else name)
         return params
 
     return network._replace(init=init)

@@ -1,167 +1,202 @@
-"""Documents, one by one, into the arrays of a block table.
+"""A part of a corpus, some thousand documents, into the arrays of a block table: array work but for the sentences.
 
-Here a document that is encoded becomes rows: its sentences are laid out and dealt to blocks, its salient spans placed,
-and everything is rewritten from document to block coordinates. What needs the whole corpus (which blocks are identical,
-how many others hold a span) is computed at the end from the arrays on disk.
+Wordpieces, sentences, blocks and salient spans are found in one row of text (`build_encode`) and then rewritten from
+there to block coordinates. A part knows nothing of the others: what needs the whole corpus (row numbers, which blocks
+are identical, how many others hold a span) is done when the parts are joined (`build_join`).
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections import Counter
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from realm.text import grouping
-from realm.text.columns import BLOCK_RAGGED, DOCUMENT_RAGGED, Column, Ragged, RaggedColumn, save_array
+from realm.text.build_encode import Encoded, WordEncoder
+from realm.text.build_place import DATE, Spans, place
 from realm.text.corpus import Document
 from realm.text.cut import fill_blocks, lay_sentences
 from realm.text.dates import find_dates
-from realm.text.spans import Placed, RawSpan, place_spans
-from realm.text.tokenizer import Encoding, Tokenizer
+from realm.text.spans import RawSpan
+from realm.text.tokenizer import Encoding
 
-GROWING = {"document": "<i4", "length": "<i4", "heldout": "|b1", "first_row": "<i8"}
+FAR = 1 << 40  # further than any text reaches
+COUNTS = (
+    "documents tokens unknown_wordpieces sentences sentences_with_span sentences_too_short sentences_split "
+    "sentences_without_wordpieces words_cut spans titles_cut heldout_documents heldout_blocks"
+).split()
 
 
-class Assembly:
-    """The growing table, to be used in a `with`. `config` is a CorpusConfig; skipped spans go into `span_skips`."""
+class Part(NamedTuple):
+    """arrays: the columns of `columns.BLOCK_RAGGED` and DOCUMENT_RAGGED, each with `NAME_count`, the values of every
+    row; `document` (counted from 0 in the part), `length`, `heldout`, `digest` (16 bytes) of each block; `blocks` and
+    `id_hash` of each document. empty: documents without a wordpiece, which leave no row."""
 
-    def __init__(self, config: Any, tokenizer: Tokenizer, folder: Path, span_skips: Counter):
-        self.config, self.tokenizer, self.folder, self.span_skips = config, tokenizer, folder, span_skips
-        ragged = {**BLOCK_RAGGED, **DOCUMENT_RAGGED}
-        self._columns: dict[str, Any] = {name: RaggedColumn(folder, name, *ragged[name]) for name in ragged}
-        self._columns |= {name: Column(folder / f"{name}.npy", dtype) for name, dtype in GROWING.items()}
-        self._digests = bytearray()
-        self._id_hashes = array("Q")
-        self.kinds: dict[str, int] = {}  # label -> number, in order of first use
-        self.blocks = 0
-        self.indexed = 0  # rows that may be retrieved: the first ones
-        self.only_retrieved = 0  # of them, the last ones: those that are never masked
-        self.empty = 0  # documents in which the tokenizer finds nothing
-        self.counts = Counter(
-            dict.fromkeys(
-                "documents tokens unknown_wordpieces sentences sentences_with_span sentences_too_short sentences_split "
-                "sentences_without_wordpieces words_cut spans titles_cut heldout_documents heldout_blocks".split(),
-                0,
-            )
-        )
+    arrays: dict[str, np.ndarray]
+    kinds: list[str]
+    counts: dict[str, int]
+    span_skips: dict[str, int]
+    empty: int
 
-    def __enter__(self) -> Assembly:
-        return self
 
-    def __exit__(self, *_) -> None:
-        for column in self._columns.values():
-            column.close()
+def assemble(documents: Sequence[tuple[Document, list[RawSpan]]], config: Any, encoder: WordEncoder) -> Part:
+    """The blocks of documents with their spans. `config` is a CorpusConfig."""
+    counts, skips = Counter(dict.fromkeys(COUNTS, 0)), Counter()
+    title = encoder([document.title for document, _ in documents])
+    body = encoder([document.text for document, _ in documents])
+    title_size_D = np.minimum(np.diff(title.token_D1), config.block_length // 4)
+    room_D = config.block_length - 3 - title_size_D
+    sentence_S4, sentence_D1 = _sentences(documents, body, room_D, config, counts)
+    spans, labels = _spans(documents, body, sentence_D1, skips)
+    placed_P6 = place(
+        body,
+        sentence_S4,
+        sentence_D1,
+        spans,
+        labels,
+        max_tokens=config.max_span_tokens,
+        unk=encoder.tokenizer.unk,
+        skips=skips,
+    )
+    here_D = np.diff(sentence_D1) > 0
+    size_S = sentence_S4[:, 1] - sentence_S4[:, 0]
+    first, owner, blocks_D = [], [], np.zeros(len(documents), np.int64)
+    for d in np.flatnonzero(here_D).tolist():
+        low, high = sentence_D1[d : d + 2]
+        found = fill_blocks(size_S[low:high], int(room_D[d]))
+        first += [int(low) + start for start, _ in found]
+        blocks_D[d] = len(found)
+        owner += [d] * len(found)
+    first_N1 = np.array([*first, len(sentence_S4)], np.int64)
+    owner_N = np.array(owner, np.int64)
+    arrays, kinds = _blocks(body, sentence_S4, first_N1, placed_P6, labels)
+    heldout_D = np.array([_held_out(document, config.holdout) for document, _ in documents], bool)
+    arrays |= {
+        "document": (np.cumsum(here_D) - 1)[owner_N].astype("<i4"),
+        "length": (arrays["token_count"] + 3 + title_size_D[owner_N]).astype("<i4"),
+        "heldout": heldout_D[owner_N],
+        "blocks": blocks_D[here_D],
+    }
+    arrays |= _documents(documents, title, title_size_D, here_D)
+    arrays["digest"] = _digests(documents, owner, arrays["text"], arrays["text_count"])
+    counts["documents"] += int(here_D.sum())
+    counts["titles_cut"] += int((np.diff(title.token_D1) > title_size_D)[here_D].sum())
+    counts["heldout_documents"] += int((heldout_D & here_D).sum())
+    counts["heldout_blocks"] += int(arrays["heldout"].sum())
+    counts["tokens"] += len(arrays["token"])
+    counts["unknown_wordpieces"] += int((arrays["token"] == encoder.tokenizer.unk).sum())
+    counts["sentences"] += len(sentence_S4)
+    counts["sentences_too_short"] += int((size_S < config.min_sentence_tokens).sum())
+    counts["sentences_with_span"] += len(np.unique(placed_P6[:, 0]))
+    counts["spans"] += len(placed_P6)
+    return Part(arrays, kinds, dict(counts), dict(skips), int((~here_D).sum()))
 
-    def add(
-        self, document: Document, title_T: np.ndarray, body: Encoding, spans: list[RawSpan], role: str = "documents"
-    ) -> None:
-        """Appends a document's blocks; one without wordpieces is counted in `empty` and leaves no row.
 
-        Roles come one after the other, as in CorpusConfig: documents, only_retrieved, only_masked.
-        """
-        config, counts, columns = self.config, self.counts, self._columns
-        short_title_T = title_T[: config.block_length // 4]
-        room = config.block_length - 3 - len(short_title_T)
-        sentence_S4 = lay_sentences(document.text, body, room=room, language=config.language, counts=counts)
-        if len(sentence_S4) == 0:
-            self.empty += 1
-            self.span_skips["no wordpieces"] += len(spans)
-            return
-        placed = place_spans(
-            document.text,
-            body,
-            sentence_S4,
-            spans,
-            find_dates(document.text),
-            max_tokens=config.max_span_tokens,
-            unk=self.tokenizer.unk,
-            skips=self.span_skips,
-        )
-        heldout = document.heldout or config.holdout > 0 and grouping.is_held_out(document.id, config.holdout)
-        columns["title"].append(document.title.encode())
-        columns["title_token"].append(short_title_T)
-        columns["document_id"].append(document.id.encode())
-        columns["first_row"].append([self.blocks])
-        self._id_hashes.append(grouping.id_hash(document.id))
-        length_S = sentence_S4[:, 1] - sentence_S4[:, 0]
-        blocks = fill_blocks(length_S, room)
-        sentence_P = [span.sentence for span in placed]
-        for first, end in blocks:
-            inside = placed[bisect_left(sentence_P, first) : bisect_left(sentence_P, end)]
-            self._add_block(document, sentence_S4[first:end], first, body, inside, 3 + len(short_title_T))
-            columns["heldout"].append([heldout])
-        if role != "only_masked":
-            self.indexed = self.blocks
-        if role == "only_retrieved":
-            self.only_retrieved += len(blocks)
-        counts["titles_cut"] += len(short_title_T) < len(title_T)
-        counts["heldout_documents"] += heldout
-        counts["heldout_blocks"] += heldout * len(blocks)
-        counts["tokens"] += len(body.id_T)
-        counts["unknown_wordpieces"] += int((body.id_T == self.tokenizer.unk).sum())
-        counts["sentences"] += len(sentence_S4)
-        counts["sentences_too_short"] += int((length_S < config.min_sentence_tokens).sum())
-        counts["sentences_with_span"] += len({span.sentence for span in placed})
-        counts["spans"] += len(placed)
-        counts["documents"] += 1
+def _held_out(document: Document, share: float) -> bool:
+    return document.heldout or share > 0 and grouping.is_held_out(document.id, share)
 
-    def _add_block(
-        self, document: Document, sentence_S4: np.ndarray, first: int, body: Encoding, spans: list[Placed], around: int
-    ) -> None:
-        """Appends one block: its sentences in document coordinates, of which the first is number `first`."""
-        columns = self._columns
-        token_start, char_start = sentence_S4[0, [0, 2]].tolist()
-        token_end, char_end = sentence_S4[-1, [1, 3]].tolist()
-        text = document.text[char_start:char_end]
-        columns["token"].append(body.id_T[token_start:token_end])
-        columns["text"].append(text.encode())
-        columns["sentence"].append(sentence_S4 - np.array([token_start, token_start, char_start, char_start], np.int32))
-        columns["span"].append(
-            [
-                (
-                    span.sentence - first,
-                    span.token_start - token_start,
-                    span.token_end - token_start,
-                    span.char_start - char_start,
-                    span.char_end - char_start,
-                    self.kinds.setdefault(span.label, len(self.kinds)),
-                )
-                for span in spans
-            ]
-        )
-        columns["document"].append([self.counts["documents"]])
-        columns["length"].append([around + token_end - token_start])
-        self._digests += grouping.block_digest(document.title, text)
-        self.blocks += 1
 
-    def finish(self) -> dict[str, Any]:
-        """Closes the arrays, adds those that need the whole corpus, and returns all counts."""
-        self._columns["first_row"].append([self.blocks])
-        self.__exit__()
-        folder = self.folder
-        duplicate_N = grouping.smallest_equal(self._digests)
-        save_array(folder, "duplicate", duplicate_N, "<i4")
-        id_hash_D = np.frombuffer(self._id_hashes, np.uint64)
-        order_D = np.argsort(id_hash_D, kind="stable")
-        save_array(folder, "id_hash", id_hash_D[order_D], "<u8")
-        save_array(folder, "id_order", order_D, "<i4")
-        token, span = Ragged.open(folder, "token"), Ragged.open(folder, "span")
-        row_P = np.repeat(np.arange(self.blocks), np.diff(span.offset))
-        start_P = token.offset[row_P] + span.flat[:, 1]
-        hash_P = grouping.span_hashes(token.flat, start_P, span.flat[:, 2] - span.flat[:, 1])
-        support_P = grouping.other_holders(hash_P, duplicate_N[row_P], row_P < self.indexed)
-        save_array(folder, "support", support_P, "<i4")
-        by_kind = np.bincount(span.flat[:, 5], minlength=len(self.kinds)).tolist()
-        return {
-            **self.counts,
-            "blocks": self.blocks,
-            "indexed_blocks": self.indexed,
-            "only_retrieved_blocks": self.only_retrieved,
-            "duplicate_blocks": int((duplicate_N != np.arange(self.blocks)).sum()),
-            "spans_supported": int((support_P > 0).sum()),
-            "spans_by_kind": dict(zip(self.kinds, by_kind, strict=True)),
-        }
+def _sentences(documents: Sequence, body: Encoded, room_D: np.ndarray, config: Any, counts: Counter) -> tuple:
+    """(sentence_S4 in the coordinates of the whole, sentence_D1: where each document's sentences begin)."""
+    parts, sentence_D1 = [np.zeros((0, 4), np.int64)], np.zeros(len(documents) + 1, np.int64)
+    bounds = zip(body.character_D1.tolist(), body.token_D1[:-1].tolist(), body.token_D1[1:].tolist(), strict=False)
+    for d, (character, low, high) in enumerate(bounds):
+        start_T, end_T = body.start_T[low:high] - character, body.end_T[low:high] - character
+        encoding = Encoding(body.id_T[low:high], start_T, end_T, body.word_T[low:high])
+        text, room = documents[d][0].text, int(room_D[d])
+        found = lay_sentences(text, encoding, room=room, language=config.language, counts=counts)
+        parts.append(found + np.array([low, low, character, character]))
+        sentence_D1[d + 1] = len(found)
+    return np.concatenate(parts), np.cumsum(sentence_D1)
+
+
+def _spans(documents: Sequence, body: Encoded, sentence_D1: np.ndarray, skips: Counter) -> tuple[Spans, list[str]]:
+    """All spans of documents that have a sentence: those given, then the dates of the finder. And the labels' names."""
+    rows: list[tuple[int, int, int, int, bool]] = []
+    number: dict[str, int] = {}
+    date_D1 = np.searchsorted(body.date_C, body.character_D1).tolist()
+    date_C = body.date_C.tolist()
+    here_D = (np.diff(sentence_D1) > 0).tolist()
+    for d, ((document, given), begin) in enumerate(zip(documents, body.character_D1.tolist(), strict=False)):
+        if not here_D[d]:
+            skips["no wordpieces"] += len(given)
+            continue
+        rows += [(d, start, end, number.setdefault(label, len(number)), False) for start, end, label in given]
+        places = date_C[date_D1[d] : date_D1[d + 1]]
+        if places:
+            label = number.setdefault(DATE, len(number))
+            rows += [(d, *date, label, True) for date in find_dates(document.text, [at - begin for at in places])]
+    try:
+        table = np.array(rows, np.int64).reshape(-1, 5)
+    except OverflowError:  # an offset that no array holds is outside any text
+        table = np.array([[max(min(one, FAR), -1) for one in row] for row in rows], np.int64)
+    return Spans(*table.T[:4], table[:, 4].astype(bool)), list(number)
+
+
+def _blocks(
+    body: Encoded, sentence_S4: np.ndarray, first_N1: np.ndarray, placed_P6: np.ndarray, labels: list[str]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The flat columns of the blocks in their own coordinates, and the kinds of spans in order of first use."""
+    first_N, last_N = first_N1[:-1], first_N1[1:] - 1
+    token_N, character_N = sentence_S4[first_N, 0], sentence_S4[first_N, 2]
+    texts = [
+        body.text[a:b].encode() for a, b in zip(character_N.tolist(), sentence_S4[last_N, 3].tolist(), strict=True)
+    ]
+    block_S = np.repeat(np.arange(len(first_N)), np.diff(first_N1))
+    origin_S4 = np.stack([token_N, token_N, character_N, character_N], axis=1)[block_S]
+    block_P = block_S[placed_P6[:, 0]]
+    kind, kinds = by_first_use(placed_P6[:, 5])
+    origin_P6 = np.stack(
+        [first_N[block_P], *[token_N[block_P]] * 2, *[character_N[block_P]] * 2, np.zeros_like(block_P)], axis=1
+    )
+    span_P6 = np.concatenate([placed_P6[:, :5], kind[:, None]], axis=1) - origin_P6
+    inside_T1 = np.zeros(len(body.id_T) + 1, np.int64)  # a block holds every wordpiece from its first to its last
+    np.add.at(inside_T1, token_N, 1)
+    np.add.at(inside_T1, sentence_S4[last_N, 1], -1)
+    arrays = {
+        "token": body.id_T[np.cumsum(inside_T1[:-1]) > 0].astype("<i4"),
+        "token_count": sentence_S4[last_N, 1] - token_N,
+        "sentence": (sentence_S4 - origin_S4).astype("<i4"),
+        "sentence_count": np.diff(first_N1),
+        "span": span_P6.astype("<i4"),
+        "span_count": np.bincount(block_P, minlength=len(first_N)),
+        "text": np.frombuffer(b"".join(texts), np.uint8),
+        "text_count": np.array([len(one) for one in texts], np.int64),
+    }
+    return arrays, [labels[number] for number in kinds]
+
+
+def by_first_use(label_P: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Numbers 0, 1, 2, ... in the order in which values first occur, and the values."""
+    value_K, first_K, which_P = np.unique(label_P, return_index=True, return_inverse=True)
+    order_K = np.argsort(first_K)
+    rank_K = np.empty(len(order_K), np.int64)
+    rank_K[order_K] = np.arange(len(order_K))
+    return rank_K[which_P], value_K[order_K].tolist()
+
+
+def _documents(documents: Sequence, title: Encoded, size_D: np.ndarray, here_D: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of those documents that have a block."""
+    kept = [documents[d][0] for d in np.flatnonzero(here_D).tolist()]
+    arrays: dict[str, np.ndarray] = {}
+    for name, values in (("title", [one.title for one in kept]), ("document_id", [one.id for one in kept])):
+        raw = [value.encode() for value in values]
+        arrays[name] = np.frombuffer(b"".join(raw), np.uint8)
+        arrays[f"{name}_count"] = np.array([len(one) for one in raw], np.int64)
+    owner_T = np.repeat(np.arange(len(documents)), np.diff(title.token_D1))
+    ordinal_T = np.arange(len(owner_T)) - title.token_D1[owner_T]
+    arrays["title_token"] = title.id_T[(ordinal_T < size_D[owner_T]) & here_D[owner_T]].astype("<i4")
+    arrays["title_token_count"] = size_D[here_D]
+    arrays["id_hash"] = np.array([grouping.id_hash(one.id) for one in kept], np.uint64)
+    return arrays
+
+
+def _digests(documents: Sequence, owner: list[int], text: np.ndarray, count_N: np.ndarray) -> np.ndarray:
+    raw, ends = text.tobytes(), np.cumsum(count_N).tolist()
+    digests = [
+        grouping.block_digest(documents[d][0].title.encode(), raw[start:end])
+        for d, start, end in zip(owner, [0, *ends[:-1]], ends, strict=False)
+    ]
+    return np.frombuffer(b"".join(digests), np.uint8)

@@ -66,10 +66,10 @@ class RaggedColumn:
         self.offset = Column(folder / f"{name}_offset.npy", "<i8")
         self.offset.append(struct.pack("<q", 0))
 
-    def append(self, values) -> None:
-        """Adds one row of many values."""
+    def extend(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Adds many rows at once: their values one after the other, and how many values each row has."""
+        self.offset.append(self.flat.rows + np.cumsum(counts))
         self.flat.append(values)
-        self.offset.append(struct.pack("<q", self.flat.rows))
 
     def close(self) -> None:
         self.flat.close()

@@ -26,6 +26,7 @@ seasons alone, times of day, abbreviated or lower-case months alone; and numbers
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 _S = r"[ \t\n\u00a0]{1,2}"
 _DASH = r"[-–—−]"
@@ -128,22 +129,50 @@ _BEFORE_MONTH = re.compile(
 )
 
 
-def find_dates(text: str) -> list[tuple[int, int]]:
+# The front of every word that a date can begin with, so that most words can be passed over by looking them up. Words
+# are cut at punctuation here: of "A.D." there is only the A.
+_FRONT = re.compile(
+    r"(?<!\w)(?:\d|['’‘]|A(?!\w)|AD|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun|[Ss]pr"
+    r"|[Ss]um|[Aa]ut|[Ff]al|[Ww]in|[Ff]ir|[Ss]ec|[Tt]hi|[Ff]ou|[Ff]if|[Ss]ix|[Ss]ev|[Ee]ig|[Nn]in|[Tt]en|[Ee]le|[Tt]we)"
+)
+
+
+def may_begin(word: str) -> list[int]:
+    """Where in a word, taken by itself, a date might begin. A date of a text begins at such a place or nowhere."""
+    return [match.start() for match in _FRONT.finditer(word)]
+
+
+def find_dates(text: str, starts: Iterable[int] | None = None) -> list[tuple[int, int]]:
     """The dates of a text, leftmost and longest first, never overlapping.
 
-    Returns: (start, end) offsets in characters of `text`, end exclusive, in order. Linear in the text's length.
+    starts: the only places to look at, ascending, for who knows them already (`may_begin` of every word); quicker, and
+    the same dates. Returns: (start, end) offsets in characters of `text`, end exclusive, in order. Linear in the
+    text's length.
     """
     found = []
-    position = 0
-    while match := _DATE.search(text, position):
+    for match in _matches(text) if starts is None else _matches_at(text, starts):
         start, end = match.span()
         before = text[max(0, start - _LOOK_BACK) : start]
         if _is_date(match, before, text[end : end + 2]):
             if before[-4:].lower() == "mid-" and not before[-5:-4].isalnum():
                 start -= 4
             found.append((start, end))
-        position = end
     return found
+
+
+def _matches(text: str) -> Iterator[re.Match[str]]:
+    position = 0
+    while match := _DATE.search(text, position):
+        yield match
+        position = match.end()
+
+
+def _matches_at(text: str, starts: Iterable[int]) -> Iterator[re.Match[str]]:
+    position = 0
+    for start in starts:
+        if start >= position and (match := _DATE.match(text, start)):
+            yield match
+            position = match.end()
 
 
 def _is_date(match: re.Match[str], before: str, after: str) -> bool:

@@ -14,6 +14,9 @@ class Relation(NamedTuple):
     query: tuple[str, ...]
 
 
+# Every block begins with one of these: {y} is the state or country of the place.
+IDENTITY = ("{x} is a place in {y}.", "{x} lies in {y}.", "In {y} there is a place called {x}.")
+
 RELATIONS = {
     "country": Relation(
         (

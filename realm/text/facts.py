@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from realm.text.fact_templates import RELATIONS
+from realm.text.fact_templates import IDENTITY, RELATIONS
 from realm.text.geonames import Place, nearest_large, places
 
 OBJECT = "OBJECT"  # the label of the one salient span of a statement
 SPLITS = ("facts", "subjects", "relations")
 FILES = {"documents": "documents.jsonl.gz", "statements": "statements.jsonl.gz", "spans": "spans.jsonl.gz"}
+LONGEST_NAME = 20  # characters of a place or an object, so that blocks stay short
 CLOZES = "clozes.jsonl.gz"
 
 
@@ -36,7 +37,10 @@ class FactsError(ValueError):
 
 @dataclass(frozen=True)
 class FactsConfig:
-    """blocks: of the knowledge corpus, about (5,000 to 300,000). facts_per_block: at most.
+    """blocks: of the knowledge corpus, about (5,000 to 300,000). facts_per_place, facts_per_block: at most.
+    restated: the document of a trained statement also tells its fact in a wording of the blocks; that sentence has no
+    salient span. From such pairs masked language modelling alone learns to copy an object from another wording, which
+    is how the joint encoder can read before it has retrieved anything.
 
     heldout_facts, heldout_subjects: shares of facts and of places whose statements are never trained on;
     heldout_relations: kinds of facts that are not. spellings: share of statements with another spelling of the place,
@@ -44,7 +48,9 @@ class FactsConfig:
     """
 
     blocks: int = 10_000
-    facts_per_block: int = 2
+    facts_per_place: int = 4
+    facts_per_block: int = 1
+    restated: bool = True
     heldout_facts: float = 0.1
     heldout_subjects: float = 0.05
     heldout_relations: tuple[str, ...] = ("longitude",)
@@ -54,8 +60,9 @@ class FactsConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.blocks <= 300_000:
             raise FactsError(f"found facts.blocks={self.blocks}, wanted 1 to 300000: the place table has no more")
-        if self.facts_per_block < 1:
-            raise FactsError(f"found facts.facts_per_block={self.facts_per_block}, wanted 1 or more")
+        for name in ("facts_per_place", "facts_per_block"):
+            if getattr(self, name) < 1:
+                raise FactsError(f"found facts.{name}={getattr(self, name)}, wanted 1 or more")
         for name in ("heldout_facts", "heldout_subjects", "spellings"):
             if not 0 <= getattr(self, name) < 1:
                 raise FactsError(f"found facts.{name}={getattr(self, name)}, wanted a share from 0 to below 1")
@@ -103,8 +110,8 @@ def write_facts(config: FactsConfig, folder: str | Path) -> dict[str, int]:
         if blocks >= config.blocks:
             break
         shared = name_count[place.name] > 1
-        if shared:  # where a place lies tells it from its namesakes, so it cannot be asked
-            facts = [fact for fact in facts if fact.relation != ("state" if place.state else "country")]
+        # Where a place lies is in all of its blocks, so it cannot be asked.
+        facts = [fact for fact in facts if fact.relation != ("state" if place.state else "country")]
         blocks += _word(place, facts, shared, config, rng, lines)
     for name, file in {**FILES, "clozes": CLOZES}.items():
         with (folder / file).open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as packed:
@@ -132,7 +139,8 @@ def _choose(everywhere: list[Place], config: FactsConfig, rng: np.random.Generat
     """Places in random order, but those that share a name one after the other."""
     by_name: dict[str, list[Place]] = defaultdict(list)
     for place in everywhere:
-        by_name[place.name].append(place)
+        if len(place.name) <= LONGEST_NAME:
+            by_name[place.name].append(place)
     names = list(by_name)
     # Shared names first in line half of the time, so that a small corpus has its share of them too.
     shared = [name for name in names if len(by_name[name]) > 1]
@@ -172,7 +180,7 @@ def _facts(chosen: list[Place], everywhere: list[Place]) -> list[list[Fact]]:
             "state": place.state,
             "name": place.other,
         }
-        facts.append([Fact(relation, value) for relation, value in objects.items() if value])
+        facts.append([Fact(relation, value) for relation, value in objects.items() if 0 < len(value) <= LONGEST_NAME])
     return facts
 
 
@@ -185,38 +193,42 @@ def _word(
 ) -> int:
     """Appends the blocks and statements of a place; how many blocks."""
     where = place.state or place.country
-    name = f"{place.name} in {where}" if shared else place.name
-    order = rng.permutation(len(facts))
-    starts = range(0, len(facts), config.facts_per_block)
+    order = rng.permutation(len(facts))[: config.facts_per_place]
+    starts = range(0, len(order), config.facts_per_block)
     heldout_subject = rng.random() < config.heldout_subjects
     for ordinal, start in enumerate(starts):
         group = [facts[i] for i in order[start : start + config.facts_per_block]]
         document = f"{place.id}-{ordinal}"
-        text, objects = "", []
+        chosen = [(rng.choice(RELATIONS[fact.relation].knowledge), fact.object) for fact in group]
+        text, spans = _worded(chosen, place.name, str(rng.choice(IDENTITY)).format(x=place.name, y=where))
+        lines["documents"].append({"id": document, "title": place.name, "text": text})
+        lines["spans"].append({"id": document, "spans": spans})
         for fact in group:
-            wording = RELATIONS[fact.relation].knowledge
-            before, after = wording[rng.integers(len(wording))].format(x=name, y="\0").split("\0")
-            text += (" " if text else "") + before
-            objects.append([len(text), len(text) + len(fact.object), OBJECT])
-            text += fact.object + after
-            statement = f"{place.id}-{fact.relation}"
             split = _split(fact, heldout_subject, config, rng)
             spelling = place.spelling if place.spelling and rng.random() < config.spellings else place.name
             called = f"{spelling} in {where}" if shared else spelling
-            asked = RELATIONS[fact.relation].query
-            before, after = asked[rng.integers(len(asked))].format(x=called, y="\0").split("\0")
-            span = [len(before), len(before) + len(fact.object)]
-            lines["statements"].append(
-                {"id": statement, "title": "", "text": before + fact.object + after, "heldout": split is not None}
-            )
-            lines["spans"].append({"id": statement, "spans": [[*span, OBJECT]]})
+            text, spans = _worded([(rng.choice(RELATIONS[fact.relation].query), fact.object)], called)
+            if config.restated and split is None:
+                again = _worded([(rng.choice(RELATIONS[fact.relation].knowledge), fact.object)], called)[0]
+                text = f"{text} {again}"
+            statement = f"{place.id}-{fact.relation}"
+            lines["statements"].append({"id": statement, "title": "", "text": text, "heldout": split is not None})
+            lines["spans"].append({"id": statement, "spans": spans})
             if split is not None:
-                lines["clozes"].append(
-                    Cloze(statement, (document,), split, fact.relation, place.id, fact.object, *span)._asdict()
-                )
-        lines["documents"].append({"id": document, "title": place.name, "text": text})
-        lines["spans"].append({"id": document, "spans": objects})
+                cloze = Cloze(statement, (document,), split, fact.relation, place.id, fact.object, *spans[0][:2])
+                lines["clozes"].append(cloze._asdict())
     return len(starts)
+
+
+def _worded(chosen: list[tuple[str, str]], subject: str, text: str = "") -> tuple[str, list[list[Any]]]:
+    """`text`, one sentence for each (template, object), and the spans [start, end, label] of the objects."""
+    spans = []
+    for template, value in chosen:
+        before, after = template.format(x=subject, y="\0").split("\0")
+        text += (" " if text else "") + before
+        spans.append([len(text), len(text) + len(value), OBJECT])
+        text += value + after
+    return text, spans
 
 
 def _split(fact: Fact, heldout_subject: bool, config: FactsConfig, rng: np.random.Generator) -> str | None:

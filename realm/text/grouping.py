@@ -7,18 +7,19 @@ depend on the machine, the run or the order of documents, and millions of rows n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 
 DIGEST_BYTES = 16
 CHUNK = 1 << 20
+BUCKET = 1 << 20  # hashes that are sorted at once
 
 
-def block_digest(title: str, text: str) -> bytes:
+def block_digest(title: bytes, text: bytes) -> bytes:
     """16 bytes that two blocks share exactly when title and text are byte-identical."""
-    head = title.encode()
     return hashlib.blake2b(
-        len(head).to_bytes(8, "little") + head + text.encode(), digest_size=DIGEST_BYTES, person=b"block"
+        len(title).to_bytes(8, "little") + title + text, digest_size=DIGEST_BYTES, person=b"block"
     ).digest()
 
 
@@ -32,16 +33,29 @@ def is_held_out(document_id: str, share: float) -> bool:
     return id_hash(document_id) / 2.0**64 < share
 
 
-def smallest_equal(digests: bytes | bytearray) -> np.ndarray:
-    """int32 [N]: for each row the smallest row with the same digest (16 bytes a row)."""
-    half_N2 = np.frombuffer(digests, "<u8").reshape(-1, 2)
-    order_N = np.lexsort((half_N2[:, 0], half_N2[:, 1]))  # stable: equal rows stay in order, the smallest in front
-    sorted_N2 = half_N2[order_N]
-    new_N = np.ones(len(order_N), bool)
-    new_N[1:] = (sorted_N2[1:] != sorted_N2[:-1]).any(axis=1)
-    smallest_N = np.empty(len(order_N), np.int32)
-    smallest_N[order_N] = order_N[new_N][np.cumsum(new_N) - 1]
+def smallest_equal(half_N2: np.ndarray, most: int = BUCKET) -> np.ndarray:
+    """int32 [N]: for each row the smallest row with the same digest (16 bytes a row, as uint64 [N, 2])."""
+    smallest_N = np.empty(len(half_N2), np.int32)
+    for row_G in in_buckets(half_N2[:, 0], most):
+        half_G2 = half_N2[row_G]
+        order_G = np.lexsort((half_G2[:, 0], half_G2[:, 1]))  # stable: equal rows stay in order, the smallest in front
+        sorted_G2 = half_G2[order_G]
+        new_G = np.ones(len(order_G), bool)
+        new_G[1:] = (sorted_G2[1:] != sorted_G2[:-1]).any(axis=1)
+        smallest_N[row_G[order_G]] = row_G[order_G[new_G]][np.cumsum(new_G) - 1]
     return smallest_N
+
+
+def in_buckets(hash_P: np.ndarray, most: int = BUCKET) -> Iterator[np.ndarray]:
+    """The places of all hashes, ascending, a bucket of about `most` at a time; equal hashes share a bucket."""
+    buckets = np.uint64(max(1, -(-len(hash_P) // most)))
+    for bucket in range(int(buckets)):
+        yield np.concatenate(
+            [
+                np.flatnonzero(hash_P[low : low + CHUNK] % buckets == np.uint64(bucket)) + low
+                for low in range(0, max(1, len(hash_P)), CHUNK)
+            ]
+        )
 
 
 def span_hashes(token_flat: np.ndarray, start_P: np.ndarray, length_P: np.ndarray) -> np.ndarray:
@@ -81,3 +95,8 @@ def other_holders(hash_P: np.ndarray, group_P: np.ndarray, counts_P: np.ndarray)
     other_P = np.empty(len(order_P), np.int32)
     other_P[order_P] = holders[which] - holds_pair[pair]
     return other_P
+
+
+def pair_hash(first_P: np.ndarray, second_P: np.ndarray) -> np.ndarray:
+    """uint64 [P]: a stable hash of two hashes; their order matters."""
+    return _mix(_mix(first_P) ^ second_P)

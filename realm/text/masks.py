@@ -40,11 +40,7 @@ class SalientSpan:
         ok_P = size_P <= max_predictions
         if self.supported:
             ok_P &= table.support_P > 0
-        # a span knows its sentence by its ordinal in the block; the table counts sentences through all blocks
-        sentence_P = np.repeat(table.sentence_offset_N1[:-1], np.diff(table.span_offset_N1)) + table.span_P6[:, 0]
-        usable_S = np.zeros(len(table.sentence_S4), bool)
-        usable_S[sentence_P[ok_P]] = True
-        return usable_S
+        return _with_span(table, ok_P)
 
     def choose(self, unit: SentenceUnit, rng: np.random.Generator, max_predictions: int) -> np.ndarray:
         """The positions to hide, ascending. Raises MaskingError for a sentence that is not usable."""
@@ -64,11 +60,13 @@ class RandomSpan:
     """Hides whole words in a row, their number drawn from a geometric distribution (SpanBERT, section 3.1).
 
     geometric_p: 0.2 means 3.8 words on average once cut at 10. max_tokens: the most wordpieces, whatever the words.
+    salient_sentences: only sentences that have a salient span, so that two ways of masking meet the same sentences.
     Each place where that many words fit is as likely as the others; where none fits, one word less is tried.
     """
 
     geometric_p: float = 0.2
     max_tokens: int = 10
+    salient_sentences: bool = False
 
     def __post_init__(self):
         if not 0 < self.geometric_p <= 1 or self.max_tokens < 1:
@@ -79,7 +77,7 @@ class RandomSpan:
         limit = self._limit(max_predictions)
         sentences = len(table.sentence_S4)
         chunks = [_has_word(table, a, min(a + _CHUNK, sentences), limit) for a in range(0, sentences, _CHUNK)]
-        return np.concatenate([np.zeros(0, bool), *chunks])
+        return np.concatenate([np.zeros(0, bool), *chunks]) & _allowed(table, self.salient_sentences)
 
     def choose(self, unit: SentenceUnit, rng: np.random.Generator, max_predictions: int) -> np.ndarray:
         """The positions to hide, ascending. Raises MaskingError for a sentence that is not usable."""
@@ -102,9 +100,13 @@ class RandomSpan:
 
 @dataclass(frozen=True)
 class RandomToken:
-    """Hides single wordpieces, parts of words too: rate of them, rounded, at least one and at most max_predictions."""
+    """Hides single wordpieces, parts of words too: rate of them, rounded, at least one and at most max_predictions.
+
+    salient_sentences: as in RandomSpan.
+    """
 
     rate: float = 0.15
+    salient_sentences: bool = False
 
     def __post_init__(self):
         if not 0 < self.rate < 1:
@@ -113,7 +115,7 @@ class RandomToken:
     def usable(self, table: BlockTable, max_predictions: int) -> np.ndarray:
         """bool [S], for each sentence of the table: has it a wordpiece at all?"""
         _check(max_predictions)
-        return table.sentence_S4[:, 1] > table.sentence_S4[:, 0]
+        return (table.sentence_S4[:, 1] > table.sentence_S4[:, 0]) & _allowed(table, self.salient_sentences)
 
     def choose(self, unit: SentenceUnit, rng: np.random.Generator, max_predictions: int) -> np.ndarray:
         """The positions to hide, ascending. Raises MaskingError for a sentence that is not usable."""
@@ -126,6 +128,20 @@ class RandomToken:
 
 
 Masking = SalientSpan | RandomSpan | RandomToken
+
+
+def _with_span(table: BlockTable, ok_P: np.ndarray) -> np.ndarray:
+    """bool [S]: the sentences that have a span of those marked."""
+    # a span knows its sentence by its ordinal in the block; the table counts sentences through all blocks
+    sentence_P = np.repeat(table.sentence_offset_N1[:-1], np.diff(table.span_offset_N1)) + table.span_P6[:, 0]
+    usable_S = np.zeros(len(table.sentence_S4), bool)
+    usable_S[sentence_P[ok_P]] = True
+    return usable_S
+
+
+def _allowed(table: BlockTable, salient_sentences: bool) -> np.ndarray:
+    """bool [S]: all sentences, or those with a salient span."""
+    return _with_span(table, np.ones(len(table.span_P6), bool)) if salient_sentences else np.ones(1, bool)
 
 
 def _check(max_predictions: int) -> None:

@@ -7,12 +7,14 @@ A cut inside a word (between two letters or digits, or before a combining accent
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from sentencex import get_sentence_boundaries
 
 # sentencex 1.0 counts a blank as one byte in places and breaks off at "W\u00a0.Bush". Offsets are safe: one for one.
 PLAIN_BLANKS = {number: " " for number in range(0x80, 0x3001) if chr(number).isspace()}
+WIDE_BLANK = re.compile(f"[{''.join(map(chr, PLAIN_BLANKS))}]")  # most texts have none and need no copy
 
 
 def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
@@ -21,7 +23,8 @@ def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
     `language` is an ISO 639 code; one that sentencex does not know gets its general rules.
     """
     cuts = [0]
-    for boundary in get_sentence_boundaries(language, text.translate(PLAIN_BLANKS)):
+    plain = text if text.isascii() or not WIDE_BLANK.search(text) else text.translate(PLAIN_BLANKS)
+    for boundary in get_sentence_boundaries(language, plain):
         cut = boundary["start_index"]
         if cuts[-1] < cut < len(text) and not _inside_word(text, cut):
             cuts.append(cut)

@@ -1,185 +1,172 @@
-"""Salient spans: the named entities and dates that REALM hides, brought from characters to whole wordpieces.
+"""Salient spans as they come: from files {"id": ..., "spans": [[start, end, label], ...]}, document by document.
 
-Entities come from a file, dates from the date finder as well. A span is usable when it lies inside one sentence, covers
-whole words, is short enough to be predicted whole and does not overlap a longer usable one. The reference code lost
-spans, and whole sentences, in silence (google-research/language, realm/featurization.py); here each one that
-is not usable is counted by its reason. Paper: arXiv 2002.08909, section 3.4.
+A file is read once. Where it goes in step with the corpus it takes next to no memory; what has to wait for its document
+is kept in memory up to a limit and then in a database on disk, so that no order of a file can fill the memory.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import json
+import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from realm.text.corpus import Rejection, json_lines
-from realm.text.tokenizer import Encoding
 
-DATE = "DATE"
 RawSpan = tuple[int, int, str]
+WAITING = 1 << 18  # spans that may wait in memory; one takes about 200 bytes
 
 
 class SpansError(ValueError):
     """A salient-spans file that cannot be used."""
 
 
-class Placed(NamedTuple):
-    """A usable span in document coordinates."""
-
-    sentence: int
-    token_start: int
-    token_end: int
-    char_start: int
-    char_end: int
-    label: str
-
-
 def read_spans(
     path: str | Path, *, lenient: bool = False, counts: Counter | None = None
 ) -> Iterator[tuple[str, list[RawSpan]]]:
-    """(document id, [(start, end, label), ...]) for each line of a JSONL(.gz) file {"id": ..., "spans": [...]}.
+    """(document id, [(start, end, label), ...]) for each line of a JSON lines file {"id": ..., "spans": [...]}.
 
     Offsets are characters into the document's text, end exclusive; they are not compared with any text here. Raises
     SpansError, "file:line: found ..., wanted ...", for a bad line or span when strict; when lenient they are dropped
     and counted ("missing id", "missing spans", "duplicate id", "malformed span" and json_lines' reasons).
     """
+    from realm.text.formats.admission import SeenIds
+
     reject = Rejection(SpansError, lenient, Counter() if counts is None else counts)
-    seen: set[str] = set()
+    seen = SeenIds()
     for line, record in json_lines(path, reject):
-        where, number, spans = f"{path}:{line}", record.get("id"), record.get("spans")
+        number, spans = record.get("id"), record.get("spans")
         if not isinstance(number, str) or not number:
-            reject(where, "missing id", f"the id {number!r}", 'the "id" of a document, a string')
+            reject(f"{path}:{line}", "missing id", f"the id {number!r}", 'the "id" of a document, a string')
         elif not isinstance(spans, list):
-            reject(where, "missing spans", f"spans {spans!r:.40}", 'a list "spans", empty where there are none')
-        elif number in seen:
-            reject(where, "duplicate id", f"the id {number!r} once more", "all spans of a document on one line")
+            wanted = 'a list "spans", empty where there are none'
+            reject(f"{path}:{line}", "missing spans", f"spans {spans!r:.40}", wanted)
+        elif not seen.add(number):
+            wanted = "all spans of a document on one line"
+            reject(f"{path}:{line}", "duplicate id", f"the id {number!r} once more", wanted)
         else:
-            seen.add(number)
-            yield number, list(_triples(where, spans, reject))
+            yield number, _triples(f"{path}:{line}", spans, reject)
 
 
-def _triples(where: str, spans: list, reject: Rejection) -> Iterator[RawSpan]:
+def _triples(where: str, spans: list, reject: Rejection) -> list[RawSpan]:
+    good = []
     for span in spans:
-        match span:
-            case [int(start), int(end), str(label)] if type(start) is type(end) is int and label:
-                yield start, end, label
-            case _:
-                reject(where, "malformed span", f"the span {span!r:.60}", "[start, end, label]")
+        if type(span) is list and len(span) == 3:
+            start, end, label = span
+            if type(start) is int and type(end) is int and type(label) is str and label:
+                good.append((start, end, label))
+                continue
+        reject(where, "malformed span", f"the span {span!r:.60}", "[start, end, label]")
+    return good
 
 
 class SpanFile:
-    """The spans of files, document by document: one pass, and little memory where files and corpus go in step.
+    """The spans of files, document by document, each file in one pass and bounded memory, whatever its order.
 
-    `take` reads ahead to the document asked for and keeps what it passes for later; `left()` says what nobody took.
+    `take` reads ahead to the document asked for and keeps what it passes for later, on disk past WAITING spans (in the
+    folder `aside`, or where temporary files go). `left()` says what nobody took. Of a document that several files
+    have, all spans are taken.
     """
 
-    def __init__(self, paths: Iterable[str | Path], *, lenient: bool = False, counts: Counter | None = None):
-        self._lines = chain.from_iterable(read_spans(path, lenient=lenient, counts=counts) for path in paths)
-        self._waiting: dict[str, list[RawSpan]] = {}
+    def __init__(
+        self,
+        paths: Iterable[str | Path],
+        *,
+        lenient: bool = False,
+        counts: Counter | None = None,
+        aside: str | Path | None = None,
+    ):
+        self._files = [
+            _Reader(
+                read_spans(path, lenient=lenient, counts=counts),
+                None if aside is None else Path(aside) / f"spans-{n}.waiting",
+            )
+            for n, path in enumerate(paths)
+        ]
 
     def take(self, document_id: str) -> list[RawSpan]:
-        """The spans of one document, [] when the file has none; each document can be asked for once."""
+        """The spans of one document, [] when no file has any; each document can be asked for once."""
+        return [span for file in self._files for span in file.take(document_id)]
+
+    def left(self) -> Iterator[tuple[str, list[RawSpan]]]:
+        """Whatever belongs to documents that were not asked for. Reads to the end of the files."""
+        for file in self._files:
+            yield from file.left()
+
+    def close(self) -> None:
+        """Removes what waits on disk."""
+        for file in self._files:
+            file.close()
+
+
+class _Reader:
+    """One file: what was read of it and has not been asked for yet."""
+
+    def __init__(self, lines: Iterator[tuple[str, list[RawSpan]]], aside: Path | None):
+        self._lines = lines
+        self._waiting: dict[str, list[RawSpan]] = {}
+        self._size = 0
+        self._aside = aside
+        self._disk: sqlite3.Connection | None = None
+
+    def take(self, document_id: str) -> list[RawSpan]:
         while document_id not in self._waiting:
+            found = self._from_disk(document_id)
+            if found is not None:
+                return found
             entry = next(self._lines, None)
             if entry is None:
                 return []
-            self._waiting.setdefault(entry[0], []).extend(entry[1])
-        return self._waiting.pop(document_id)
+            self._keep(*entry)
+        spans = self._waiting.pop(document_id)
+        self._size -= len(spans) + 1
+        return spans
 
-    def left(self) -> dict[str, list[RawSpan]]:
-        """Whatever belongs to documents that were not asked for. Reads to the end of the file."""
-        for number, spans in self._lines:
-            self._waiting.setdefault(number, []).extend(spans)
-        return self._waiting
+    def left(self) -> Iterator[tuple[str, list[RawSpan]]]:
+        for entry in self._lines:
+            self._keep(*entry)
+        yield from self._waiting.items()
+        if self._disk is not None:
+            for document_id, spans in self._disk.execute("SELECT id, spans FROM waiting ORDER BY rowid"):
+                yield document_id, _unpacked(spans)
 
+    def close(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
 
-def place_spans(
-    text: str,
-    encoding: Encoding,
-    sentence_S4: np.ndarray,
-    spans: Sequence[RawSpan],
-    dates: Sequence[tuple[int, int]],
-    *,
-    max_tokens: int,
-    unk: int,
-    skips: Counter,
-) -> list[Placed]:
-    """The usable ones of a document's spans (from a file) and dates (from the finder), in text order.
+    def _keep(self, document_id: str, spans: list[RawSpan]) -> None:
+        self._waiting[document_id] = spans
+        self._size += len(spans) + 1
+        if self._size <= WAITING:
+            return
+        if self._disk is None:
+            self._disk = self._database()
+        del self._waiting[document_id]  # likely the one that is asked for
+        rows = ((one, json.dumps(spans)) for one, spans in self._waiting.items())
+        self._disk.executemany("INSERT INTO waiting VALUES (?, ?)", rows)
+        self._waiting, self._size = {document_id: spans}, len(spans) + 1
 
-    sentence_S4 as laid out by `lay_sentences`. The longest in characters is taken first, a file's span before the
-    finder's; a date that both found is one. `skips` counts the rest by reason: outside the text, only blanks, crosses
-    a sentence, no wordpieces, cuts a word, longer than N wordpieces, only unknown wordpieces, same date found twice,
-    overlaps a longer span.
-    """
-    lists = Encoding(*(column.tolist() for column in encoding))  # bisecting lists is many times quicker, one by one
-    sentences = sentence_S4.tolist()
-    starts = [row[2] for row in sentences]
-    placed = []
-    for finder, (start, end, label) in [(False, span) for span in spans] + [(True, (*date, DATE)) for date in dates]:
-        found = _place(text, lists, sentences, starts, start, end, label, max_tokens, unk)
-        if isinstance(found, str):
-            skips[found] += 1
-        else:
-            placed.append((found, finder))
-    placed.sort(key=lambda one: (one[0].char_start - one[0].char_end, one[0].char_start, one[1], one[0].label))
-    owner_T: list[tuple[Placed, bool] | None] = [None] * len(encoding.id_T)
-    taken = []
-    for one in placed:
-        span, finder = one
-        rivals = {rival for rival in owner_T[span.token_start : span.token_end] if rival is not None}
-        if not rivals:
-            owner_T[span.token_start : span.token_end] = [one] * (span.token_end - span.token_start)
-            taken.append(span)
-        elif span.label == DATE and any(rival.label == DATE and other != finder for rival, other in rivals):
-            skips["same date found twice"] += 1
-        else:
-            skips["overlaps a longer span"] += 1
-    return sorted(taken, key=lambda span: span.token_start)
+    def _database(self) -> sqlite3.Connection:
+        if self._aside is not None:
+            self._aside.unlink(missing_ok=True)  # of a build that was killed
+        disk = sqlite3.connect("" if self._aside is None else self._aside, isolation_level=None)
+        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "BEGIN"):
+            disk.execute(line)
+        disk.execute("CREATE TABLE waiting (id TEXT PRIMARY KEY, spans TEXT)")
+        return disk
+
+    def _from_disk(self, document_id: str) -> list[RawSpan] | None:
+        """None when the document does not wait there. What was taken once is not asked for again."""
+        if self._disk is None:
+            return None
+        row = self._disk.execute("SELECT spans FROM waiting WHERE id = ?", (document_id,)).fetchone()
+        if row is None:
+            return None
+        self._disk.execute("DELETE FROM waiting WHERE id = ?", (document_id,))
+        return _unpacked(row[0])
 
 
-def _place(
-    text: str,
-    encoding: Encoding,
-    sentences: list[list[int]],
-    starts: list[int],
-    start: int,
-    end: int,
-    label: str,
-    max_tokens: int,
-    unk: int,
-) -> Placed | str:
-    """One span on wordpieces, or the reason why not. `encoding` holds lists, `starts` the sentences' first offsets."""
-    if not 0 <= start < end <= len(text):
-        return "outside the text"
-    inner = text[start:end]
-    end = start + len(inner.rstrip())
-    start += len(inner) - len(inner.lstrip())
-    if start >= end:
-        return "only blanks"
-    sentence = bisect_right(starts, start) - 1
-    if sentence < 0 or end > sentences[sentence][3]:
-        return "crosses a sentence"
-    # All wordpieces that share a character with the span, within its sentence.
-    low, high = sentences[sentence][:2]
-    first = bisect_right(encoding.end_T, start, low, high)
-    last = bisect_left(encoding.start_T, end, low, high)
-    if first >= last:
-        return "no wordpieces"
-    word_T = encoding.word_T
-    if (
-        encoding.start_T[first] < start
-        or encoding.end_T[last - 1] > end
-        or (first > 0 and word_T[first] == word_T[first - 1])
-        or (last < len(word_T) and word_T[last] == word_T[last - 1])
-    ):
-        return "cuts a word"
-    if last - first > max_tokens:
-        return f"longer than {max_tokens} wordpieces"
-    if all(piece == unk for piece in encoding.id_T[first:last]):
-        return "only unknown wordpieces"
-    return Placed(sentence, first, last, start, end, label)
+def _unpacked(spans: str) -> list[RawSpan]:
+    return [(start, end, label) for start, end, label in json.loads(spans)]

@@ -7,6 +7,7 @@ documents help little, the retriever's gradient is noise, and Adam makes full-si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from realm.protocols import Objective, Params, Searcher
 from realm.text.packing import pack_queries
 from realm.text.table import BlockTable
 from realm.text.units import BlockUnits
+
+ALIKE = 1e-4  # nats below log K: blocks whose scores differ by less than about 0.01 are not told apart
 
 
 class RetrieverCollapse(RuntimeError):
@@ -128,6 +131,12 @@ class Watcher:
                 blocks = "held-out blocks" if probe.get("heldout") else "training blocks, none being held out,"
                 fall = f"{self.best - recall:.1%} below its best"
                 return f"own-sentence recall@5 on {blocks} is {recall:.1%} at step {step}, {fall}"
+        entropy, candidates = last.get("entropy"), last.get("candidates")
+        if entropy is not None and candidates and candidates > 1.5 and entropy > math.log(candidates) - ALIKE:
+            return (
+                f"p(z|x) is uniform at step {step} (entropy {entropy:.4f} nats over {candidates:.0f} candidates): the "
+                "towers give all blocks the same score, and such a retriever gets no gradient"
+            )
         null = last.get("null_probability")
         if null is not None and null > self.watch.max_null:
             return f"the null block takes {null:.1%} of p(z|x) at step {step}: retrieval is being switched off"

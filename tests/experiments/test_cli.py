@@ -13,9 +13,10 @@ import pytest
 from experiments.cli import chosen_preset, main
 from experiments.config import to_json
 from experiments.locate import open_run, read_preset
-from experiments.measure import Measurement, search_all
+from experiments.measure import Measurement
 from experiments.pipeline import open_corpus
 from experiments.presets import PRESETS
+from experiments.searching import search_all
 from realm.index.exact import Exact
 from realm.index.scann import Scann
 from realm.text.masks import RandomSpan

@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bert_reference import TINY, dense, hidden, norm, shaken
+from hf_folders import BLOCK, QUERY, embedder, same, write
 
 from realm.models.bert import EncoderError
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
-from realm.models.weights import WeightsError, bert_config, load_bert
+from realm.models.weights import WeightsError, bert_config, load_bert, tower_settings
 
 CONFIG = DualEncoderConfig(TINY, width=6, dropout=0.1)
 POOLINGS = pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -128,7 +129,8 @@ def test_embedded_weights_fill_the_encoder_and_leave_the_rest_random(shared, cap
     config = DualEncoderConfig(bert, init="embedded", shared=shared)
     with caplog.at_level(logging.INFO):
         params, other = (dual_encoder(config).init(jax.random.key(seed)) for seed in (0, 1))
-    assert "retriever from embedded: mapped 42" in caplog.text and "initialised [pooler]" in caplog.text
+    assert "retriever from embedded: mapped 37 of BertForMaskedLM" in caplog.text
+    assert "initialised [pooler, projection]" in caplog.text
     loaded, _ = load_bert("embedded", bert)
     for tower in params:
         assert params[tower]["bert"].keys() == loaded["bert"].keys() | {"pooler"}
@@ -144,6 +146,16 @@ def test_init_with_embedded_weights_may_be_jitted():
     init = dual_encoder(DualEncoderConfig(bert_config("embedded"), init="embedded")).init
     eager, jitted = init(jax.random.key(0)), jax.jit(init)(jax.random.key(0))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), eager, jitted)
+
+
+def test_weights_of_a_realm_fill_projection_and_both_towers(tmp_path):
+    towers = embedder(BLOCK, "embedder.") | embedder(QUERY, "query_embedder.")
+    spec = write(tmp_path, towers)
+    config = DualEncoderConfig(bert_config(spec), shared=False, init=spec, **tower_settings(spec))
+    params = dual_encoder(config).init(jax.random.key(0))
+    same(jax.tree.map(np.asarray, params), {"query": QUERY, "block": BLOCK})
+    with pytest.raises(WeightsError, match="has two towers"):
+        dual_encoder(replace(config, shared=True)).init(jax.random.key(0))
 
 
 def test_weights_that_do_not_fit_are_refused():

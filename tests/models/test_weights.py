@@ -108,7 +108,9 @@ def test_a_file_without_pooler_or_head_says_what_stays_random(tmp_path):
     assert "head" not in params and "pooler" not in params["bert"]
     assert report.initialised == ("pooler", "head")
     assert report.missing[:2] == ("pooler.dense.weight", "pooler.dense.bias") and len(report.missing) == 7
-    assert str(report).startswith("mapped 37, unused [], missing [pooler.dense.weight, pooler.dense.bias, cls.")
+    assert str(report).startswith(
+        "mapped 37 of BertModel, unused [], missing [pooler.dense.weight, pooler.dense.bias, cls."
+    )
     assert str(report).endswith("initialised [pooler, head]")
 
 
@@ -188,8 +190,8 @@ def test_folders_and_files_that_are_not_there_are_named(tmp_path):
     with pytest.raises(WeightsError, match="no config.json in .*nowhere .no such folder.; wanted a folder with"):
         bert_config(f"hf:{tmp_path / 'nowhere'}")
     spec = folder(tmp_path, tensors())
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match=r"no model.safetensors in .*\['config.json', 'pytorch_model.bin'\]"):
+    (tmp_path / "model.safetensors").rename(tmp_path / "weights.safetensors")
+    with pytest.raises(WeightsError, match=r"no model.safetensors or .*\['config.json', 'weights.safetensors'\]"):
         load_bert(spec, CONFIG)
 
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from realm.models.masked_lm import masked_lm
+from realm.objectives.marginal import log_prior, sequence_marginal, token_marginal
 from realm.objectives.realm import Realm
 from realm.protocols import Hits
+from realm.training.watch import Watch, Watcher
 from tests.objectives.small import (
     JOINT,
     REALM,
@@ -32,6 +34,7 @@ from tests.objectives.test_marginal import brute_force
 
 PARAMS = program(REALM, "init")(jax.random.key(0))
 FORMS = ["token", "sequence"]
+MARGINALS = {"token": token_marginal, "sequence": sequence_marginal}
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +148,13 @@ def test_a_constant_document_tower_gives_a_uniform_prior_and_no_gradient_to_the_
     assert metrics["null_probability"] == pytest.approx((1 / count_B).mean(), rel=1e-6)
     assert metrics["entropy"] == pytest.approx(np.log(count_B).mean(), rel=1e-6)
     assert metrics["posterior_shift"] > 1e-3, "the reader does prefer some blocks"
+    said, names = [], ("entropy", "candidates", "null_probability")
+    whole = batch | {"valid_BK": np.ones_like(batch["valid_BK"])}
+    metrics = loss_of(objective, params, whole)[1]
+    Watcher(Watch(), said.append).look(7, {}, {name: float(metrics[name]) for name in names})
+    assert len(said) == 1 and "uniform at step 7" in said[0] and "no gradient" in said[0]
+    metrics = loss_of(REALM, PARAMS, whole)[1]
+    assert Watcher(Watch(), said.append).look(8, {}, {name: float(metrics[name]) for name in names}) is None
     gradient = gradient["retriever"]
     # what is pulled towards one block is pushed from the others, and all of them lie at one point
     assert largest(gradient["query"]) < 1e-5 and largest(gradient["block"]["norm"]["bias"]) < 1e-5
@@ -227,6 +237,37 @@ def test_with_every_block_as_candidate_neither_order_nor_age_of_the_hits_matters
     for loss, metrics in found[1:]:
         assert loss == pytest.approx(float(found[0][0]), rel=1e-6)
         close(metrics, found[0][1] | {"own_block_hits": metrics["own_block_hits"]}, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_over_all_blocks_loss_and_gradients_equal_the_float64_marginal_at_any_age_of_the_index(tmp_path, form):
+    """To 1e-5: the loss, its gradient to every score and to every log-probability, through any generation's index."""
+    table = build_table(tmp_path, documents=3, copies=0, holdout=0.0)
+    objective = replace(REALM, marginal=form, candidates=table.rows + 1)
+    plain = batch_of(objective, table, size=4)
+    for age in (0, 9):
+        searcher = exact_index(REALM, program(REALM, "init")(jax.random.key(age)), table)
+        batch, _ = retrieved(objective, PARAMS, table, plain, searcher)
+        score_BK, valid_BK, log_prob_BKM, weight_BM = parts_of(batch, objective)
+        masks = weight_BM.sum()
+        prior_BK, posterior_BKM = posteriors(score_BK, valid_BK, log_prob_BKM, weight_BM, form)
+        loss, _ = loss_of(objective, PARAMS, batch)
+        assert loss == pytest.approx(-brute_force(score_BK, valid_BK, log_prob_BKM, weight_BM, form) / masks, rel=1e-5)
+
+        def of_parts(score_BK, log_prob_BKM, batch=batch):
+            prior_BK = log_prior(score_BK, batch["valid_BK"])
+            total = MARGINALS[form](prior_BK, log_prob_BKM, batch["weight_BM"])
+            return -total.log_prob / batch["weight_BM"].sum()
+
+        parts = score_BK.astype(np.float32), log_prob_BKM.astype(np.float32)
+        to_score_BK, to_log_prob_BKM = quick(jax.grad(of_parts, argnums=(0, 1)))(*parts)
+        weight_B1M = weight_BM[:, None] if form == "token" else 1.0
+        wanted_BK = -((posterior_BKM - prior_BK[..., None]) * weight_B1M).sum(axis=2) / masks
+        np.testing.assert_allclose(to_score_BK, wanted_BK, atol=1e-5)
+        # d loss / d log p(y_j|z,x) is the posterior of z, in sequence form the same for all masks of a sentence
+        wanted_BKM = -posterior_BKM * weight_BM[:, None] / masks
+        np.testing.assert_allclose(to_log_prob_BKM, wanted_BKM, atol=1e-5)
+        assert np.abs(wanted_BK).max() > 1e-3
 
 
 def test_the_loss_is_a_mean_over_all_masks_not_over_sentences(batch):

@@ -1,4 +1,4 @@
-"""Reading documents: every kind of bad line, named with file:line (strict) or dropped and counted (lenient)."""
+"""Reading JSON lines: every kind of bad line, named with file:line (strict) or dropped and counted (lenient)."""
 
 import gzip
 import json
@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document, read_jsonl
+from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document
+from realm.text.formats import read_documents
 from realm.text.sentences import sentence_spans
+
+
+def read_jsonl(path, **options):
+    return read_documents(path, format="jsonl", **options)
+
 
 GOOD = b'{"id": "a", "title": "A", "text": "First text."}\n'
 LAST = b'{"id": "z", "title": "Z", "text": "Last text."}\n'
@@ -26,7 +32,7 @@ BAD_LINES = {
         b'{"id": "b", "text": "\\u200b"}\n',
     ],
     "not a string": [
-        b'{"id": 7, "text": "T."}\n',
+        b'{"id": 7.5, "text": "T."}\n',
         b'{"id": "b", "text": ["T."]}\n',
         b'{"id": "b", "title": 1, "text": "T."}\n',
     ],
@@ -89,13 +95,14 @@ def test_text_stays_as_given(tmp_path):
 def test_files_that_cannot_be_read_to_the_end_are_errors_always(tmp_path, lenient):
     lines = b"".join(json.dumps({"id": str(n), "text": f"Text {n * 7919}."}).encode() + b"\n" for n in range(5000))
     whole = gzip.compress(lines)
+    (tmp_path / "folder").mkdir()
     (tmp_path / "short.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "broken.jsonl.gz").write_bytes(whole[:10] + b"\xff" * 64 + whole[74:])
     for name, message in [
-        ("short.jsonl.gz", "ends early, after line [1-9]"),
+        ("short.jsonl.gz", "ends early, after byte [1-9]"),
         ("broken.jsonl.gz", "corrupt gzip data"),
         ("missing.jsonl", "No such file"),
-        (".", "Is a directory"),
+        ("folder", "found no file of jsonl"),
     ]:
         with pytest.raises(CorpusError, match=message):
             list(read_jsonl(tmp_path / name, lenient=lenient))

@@ -1,6 +1,7 @@
 """The three ways to mask: whole words, one span, everything hidden can be predicted, and the right chances."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,6 +154,15 @@ def test_random_tokens_may_hide_parts_of_words():
     unit = unit_of([4] * 10)
     hidden_M = RandomToken().choose(unit, np.random.default_rng(0), 10)
     assert not is_whole_words(unit, hidden_M)
+
+
+@pytest.mark.parametrize("masking", [RandomSpan(), RandomToken()])
+def test_two_ways_of_masking_can_be_compared_on_the_same_sentences(table, masking):
+    salient = SalientSpan().usable(table, 10)
+    assert 0 < salient.sum() < len(salient)
+    anywhere, there = masking.usable(table, 10), replace(masking, salient_sentences=True).usable(table, 10)
+    np.testing.assert_array_equal(there, anywhere & SalientSpan().usable(table, 10**6))
+    assert anywhere.sum() > there.sum() > 0
 
 
 def test_same_rng_same_mask():

@@ -8,27 +8,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from realm.text import spans as spans_module
 from realm.text.blocks import CorpusConfig, build_corpus
+from realm.text.build_encode import WordEncoder
+from realm.text.build_place import Spans
+from realm.text.build_place import place as place_all
 from realm.text.cut import lay_sentences
 from realm.text.dates import find_dates
-from realm.text.spans import SpanFile, SpansError, place_spans, read_spans
+from realm.text.spans import SpanFile, SpansError, read_spans
 from realm.text.tokenizer import Tokenizer
 
 BERT = Tokenizer.load(None)
+ENCODE = WordEncoder(BERT)
+
+
+def placed(text, spans, dates=(), max_tokens=10, room=200):
+    """(the usable spans as rows, skips, sentences)."""
+    skips = Counter()
+    sentence_S4 = lay_sentences(text, BERT.encode(text), room=room, language="en", counts=Counter())
+    rows = [(0, *span, False) for span in spans] + [(0, *date, "DATE", True) for date in dates]
+    labels = sorted({row[3] for row in rows})
+    columns = [[*(row[:3]), labels.index(row[3]), row[4]] for row in rows]
+    table = np.array(columns, np.int64).reshape(-1, 5)
+    found = place_all(
+        ENCODE([text]),
+        sentence_S4.astype(np.int64),
+        np.array([0, len(sentence_S4)]),
+        Spans(*table.T[:4], table[:, 4].astype(bool)),
+        labels,
+        max_tokens=max_tokens,
+        unk=BERT.unk,
+        skips=skips,
+    )
+    return found, labels, skips, sentence_S4
 
 
 def place(text, spans, dates=(), max_tokens=10, room=200):
     """(character slices of the usable spans with their labels, skips)."""
-    encoding, skips = BERT.encode(text), Counter()
-    sentence_S4 = lay_sentences(text, encoding, room=room, language="en", counts=Counter())
-    found = place_spans(
-        text, encoding, sentence_S4, spans, list(dates), max_tokens=max_tokens, unk=BERT.unk, skips=skips
-    )
-    for span in found:
-        low, high = sentence_S4[span.sentence, :2]
-        assert low <= span.token_start < span.token_end <= high
-        assert encoding.start_T[span.token_start] == span.char_start
-    return [(text[span.char_start : span.char_end], span.label) for span in found], dict(skips)
+    found, labels, skips, sentence_S4 = placed(text, spans, dates, max_tokens, room)
+    encoding = BERT.encode(text)
+    for sentence, first, last, start, _, _ in found.tolist():
+        low, high = sentence_S4[sentence, :2]
+        assert low <= first < last <= high
+        assert encoding.start_T[first] == start
+    return [(text[start:end], labels[label]) for *_, start, end, label in found.tolist()], dict(skips)
 
 
 def at(text, part, label="X"):
@@ -39,10 +62,9 @@ LINE = "Pierre de Fermat wrote it in Toulouse. Nobody believed him until 1995."
 
 
 def test_a_span_of_many_pieces_is_taken_whole():
-    encoding, spans = BERT.encode(LINE), [at(LINE, "Fermat", "PERSON")]
-    sentence_S4 = lay_sentences(LINE, encoding, room=200, language="en", counts=Counter())
-    (found,) = place_spans(LINE, encoding, sentence_S4, spans, [], max_tokens=10, unk=BERT.unk, skips=Counter())
-    assert [BERT.piece(i) for i in encoding.id_T[found.token_start : found.token_end]] == ["fe", "##rma", "##t"]
+    found, *_ = placed(LINE, [at(LINE, "Fermat", "PERSON")])
+    (_, first, last, *_) = found[0].tolist()
+    assert [BERT.piece(i) for i in BERT.encode(LINE).id_T[first:last]] == ["fe", "##rma", "##t"]
 
 
 @pytest.mark.parametrize(
@@ -126,18 +148,16 @@ ENTITY = st.sampled_from(
     st.lists(st.tuples(st.integers(-2, 99), st.integers(0, 99)), max_size=9),
 )
 def test_usable_and_skipped_add_up_and_nothing_overlaps(text, offsets):
-    encoding, skips = BERT.encode(text), Counter()
-    sentence_S4 = lay_sentences(text, encoding, room=12, language="en", counts=Counter())
+    word_T = BERT.encode(text).word_T
     dates = find_dates(text)
     spans = [(start, start + size, "X") for start, size in offsets]
-    found = place_spans(text, encoding, sentence_S4, spans, dates, max_tokens=5, unk=BERT.unk, skips=skips)
+    found, _, skips, _ = placed(text, spans, dates, max_tokens=5, room=12)
     assert len(found) + skips.total() == len(spans) + len(dates)
     end = 0
-    for span in found:
-        assert end <= span.token_start < span.token_end <= span.token_start + 5
-        end = span.token_end
-        word_T = encoding.word_T
-        assert span.token_start == 0 or word_T[span.token_start - 1] != word_T[span.token_start]
+    for _, first, last, *_ in found.tolist():
+        assert end <= first < last <= first + 5
+        end = last
+        assert first == 0 or word_T[first - 1] != word_T[first]
         assert end == len(word_T) or word_T[end - 1] != word_T[end]
 
 
@@ -168,13 +188,26 @@ def test_bad_lines_of_a_spans_file(tmp_path, reason, line):
     assert counts == {reason: 1}
 
 
-def test_spans_are_found_in_any_order_and_the_rest_is_known(tmp_path):
+@pytest.mark.parametrize("waiting", [1 << 18, 3, 0], ids=["in memory", "some on disk", "all on disk"])
+def test_spans_are_found_in_any_order_and_the_rest_is_known(tmp_path, monkeypatch, waiting):
+    monkeypatch.setattr(spans_module, "WAITING", waiting)
     path = tmp_path / "spans.jsonl"
-    path.write_text("".join(json.dumps({"id": one, "spans": [[0, 1, one]]}) + "\n" for one in "cabde"))
-    spans = SpanFile([path])
+    path.write_text("".join(json.dumps({"id": one, "spans": [[0, 1, one]]}) + "\n" for one in "cabdegf"))
+    spans = SpanFile([path], aside=tmp_path)
     assert [spans.take(one) for one in "acxb"] == [[(0, 1, "a")], [(0, 1, "c")], [], [(0, 1, "b")]]
-    assert spans.left() == {"d": [(0, 1, "d")], "e": [(0, 1, "e")]}
-    assert SpanFile([]).take("a") == [] and SpanFile([]).left() == {}
+    assert spans.take("f") == [(0, 1, "f")] and spans.take("f") == []
+    assert dict(spans.left()) == {one: [(0, 1, one)] for one in "deg"}
+    spans.close()
+    assert SpanFile([]).take("a") == [] and dict(SpanFile([]).left()) == {}
+
+
+def test_two_files_about_one_document_are_joined(tmp_path):
+    for name, ids in (("ner", "abc"), ("mine", "cba")):
+        lines = "".join(json.dumps({"id": one, "spans": [[0, 1, name]]}) + "\n" for one in ids)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    spans = SpanFile([tmp_path / "ner.jsonl", tmp_path / "mine.jsonl"])
+    assert [spans.take(one) for one in "abc"] == [[(0, 1, "ner"), (0, 1, "mine")]] * 3
+    assert list(spans.left()) == []
 
 
 def test_spans_of_another_corpus_warn(tmp_path):

@@ -110,16 +110,30 @@ def test_grouping_agrees_with_counting_one_by_one():
     rng = np.random.default_rng(0)
     token_flat, start_P = rng.integers(0, 3, 500), rng.integers(0, 490, 300)
     length_P, group_P = rng.integers(1, 5, 300), rng.integers(0, 12, 300)
+    counts_P = rng.random(300) < 0.7
     words = [tuple(token_flat[a : a + n]) for a, n in zip(start_P, length_P, strict=True)]
     hash_P = grouping.span_hashes(token_flat, start_P, length_P)
     assert len(set(hash_P.tolist())) == len(set(words))
     wanted = [
-        len({g for w, g in zip(words, group_P, strict=True) if w == word} - {mine})
+        len({g for w, g, counts in zip(words, group_P, counts_P, strict=True) if counts and w == word} - {mine})
         for word, mine in zip(words, group_P, strict=True)
     ]
-    assert grouping.other_holders(hash_P, group_P).tolist() == wanted
+    assert grouping.other_holders(hash_P, group_P, counts_P).tolist() == wanted
     empty = np.zeros(0, np.int64)
-    assert grouping.other_holders(grouping.span_hashes(token_flat, empty, empty), empty).tolist() == []
+    none = grouping.other_holders(grouping.span_hashes(token_flat, empty, empty), empty, empty.astype(bool))
+    assert none.tolist() == []
+
+
+def test_hashes_sorted_in_buckets_give_what_one_bucket_gives():
+    rng = np.random.default_rng(1)
+    half_N2 = rng.integers(0, 40, (500, 2)).astype(np.uint64)
+    first = {}
+    wanted = [first.setdefault(tuple(half), row) for row, half in enumerate(half_N2.tolist())]
+    for most in (1, 7, 100, 10_000):
+        assert grouping.smallest_equal(half_N2, most).tolist() == wanted
+        buckets = [place.tolist() for place in grouping.in_buckets(half_N2[:, 0], most)]
+        assert sorted(sum(buckets, [])) == list(range(500)) and all(one == sorted(one) for one in buckets)
+        assert sum(len(set(half_N2[one, 0].tolist())) for one in buckets) == len(set(half_N2[:, 0].tolist()))
 
 
 def test_a_folder_that_is_missing_or_unfinished_is_refused(tmp_path, copy):
@@ -132,7 +146,7 @@ def test_a_folder_that_is_missing_or_unfinished_is_refused(tmp_path, copy):
     with pytest.raises(CorpusError, match="broken JSON"):
         BlockTable.open(copy)
     (copy / "manifest.json").write_text('{"format": 99}')
-    with pytest.raises(CorpusError, match="found format 99, wanted 1"):
+    with pytest.raises(CorpusError, match="found format 99, wanted 2"):
         BlockTable.open(copy)
 
 

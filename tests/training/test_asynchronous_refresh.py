@@ -185,7 +185,7 @@ class Job(threading.Thread):
 
 def test_an_index_that_gets_too_old_warns_at_half_and_stops_the_run(table, tmp_path):
     folder, recipe, engine = tmp_path / "run", recipe_of(table, objective()), External(max_age=4)
-    settings = {"checkpoint_every": 5}
+    settings = {"checkpoint_every": 20}
     too_old = "5 steps old at step 5, max_age is 4.*last error: none.*--resume"
     with pytest.raises(IndexTooOld, match=too_old), Job(folder, recipe, once=True):
         run_on(engine, "every 20", table, folder, steps=12, **settings)

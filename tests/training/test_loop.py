@@ -188,3 +188,17 @@ def test_a_finished_run_resumed_is_left_as_it_is(table, whole):
     folder, outcome = whole
     again = run_job(table, folder, existing="resume")
     assert again.step == 8 and not again.stopped and same_bits(again.params, outcome.params)
+
+
+def test_re_ranking_gives_a_stale_index_the_candidates_of_the_fresh_towers(table, tmp_path):
+    """With every block searched for, the current towers choose: what was found no longer depends on the index."""
+    optimizer = Optimizer(retriever=Rate(3e-2, warmup=1), joint=Rate(1e-3))
+    settings = training(steps=5, retrieve_ahead=0, log_every=1, optimizer=optimizer)
+
+    def entropies(name, schedule, **changes):
+        run_job(table, tmp_path / name, training=dataclasses.replace(settings, **changes), schedule=schedule)
+        return [r["entropy"] for r in steps_of(tmp_path / name)]
+
+    fresh = entropies("fresh", "every 1")
+    np.testing.assert_allclose(entropies("re-ranked", "never", rerank=table.indexed), fresh, rtol=1e-4)
+    assert not np.allclose(entropies("stale", "never"), fresh, rtol=1e-3)

@@ -8,7 +8,7 @@ without end) reaches the parser, and a page may have any tags that later version
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -45,24 +45,32 @@ def read_mediawiki(
     """
     with Stream(path) as stream:
         header, pages = split(path, stream)
-        namespaces = _namespaces(path, header)
-        for page in pages:
-            where = f"{path}: page {page.number} at byte {page.offset}"
-            if page.xml is None:
-                found = f"a page of more than {MAX_LINE_BYTES} bytes"
-                admit.reject(where, "page too long", found, "a page that MediaWiki would store")
-                continue
-            found = _article(where, page.xml, namespaces, admit, keep)
-            if found is None:
-                continue
-            number, title, source = found
-            text, spans = clean(source, namespaces, admit.counts)
-            if source and not text:
-                admit.counts["no text but markup"] += 1
-                continue
-            document = admit(f"{where} ({title!r:.80})", number, title, text)
-            if document is not None:
-                yield document, spans
+        for _, document, spans in read_pages(path, pages, namespaces_of(path, header), admit, keep):
+            yield document, spans
+
+
+def read_pages(
+    path: str | Path, pages: Iterable[Page], namespaces: Namespaces, admit: Admission, keep: Collection[str] = ()
+) -> Iterator[tuple[str, Document, list[RawSpan]]]:
+    """(place, article, links) of pages of the dump `path`, as `read_mediawiki` reads them."""
+    for page in pages:
+        where = f"{path}: page {page.number} at byte {page.offset}"
+        if page.xml is None:
+            found = f"a page of more than {MAX_LINE_BYTES} bytes"
+            admit.reject(where, "page too long", found, "a page that MediaWiki would store")
+            continue
+        found = _article(where, page.xml, namespaces, admit, keep)
+        if found is None:
+            continue
+        number, title, source = found
+        text, spans = clean(source, namespaces, admit.counts)
+        if source and not text:
+            admit.counts["no text but markup"] += 1
+            continue
+        place = f"{where} ({title!r:.80})"
+        document = admit(place, number, title, text)
+        if document is not None:
+            yield place, document, spans
 
 
 def split(path: str | Path, stream: Stream) -> tuple[bytes, Iterator[Page]]:
@@ -110,7 +118,7 @@ def _pages(path: str | Path, stream: Stream, held: bytes, at: int) -> Iterator[P
         at, held = at + end, held[end:]
 
 
-def _namespaces(path: str | Path, header: bytes) -> Namespaces:
+def namespaces_of(path: str | Path, header: bytes) -> Namespaces:
     """The wiki's names of its namespaces, as far as its header gives them."""
     if b"<!DOCTYPE" in header or b"<!ENTITY" in header:
         raise CorpusError(f"{path}: found a DTD, wanted a MediaWiki XML dump, which has none")

@@ -1,0 +1,40 @@
+"""Searching with parameters as they are now: every block embedded afresh, so no index age and no approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from experiments.config import Stage
+from index_refresh.embed import Embedder, finish
+from index_refresh.recipe import Recipe
+from realm.index.exact import Exact
+from realm.protocols import Hits, Params, Searcher
+from realm.text.table import BlockTable
+
+
+def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.ndarray]:
+    """Every block embedded now by `params`, as float32 shards in row order."""
+    refresh = stage.refresh
+    recipe = Recipe(
+        objective=stage.objective,
+        corpus=str(table.path),
+        index=Exact(),
+        batch_rows=refresh.batch_rows,
+        lengths=refresh.block_lengths,
+    )
+    embedder = Embedder(recipe, table, {"retriever": params["retriever"]})
+    for low in range(0, table.indexed, refresh.shard_rows):
+        yield finish(embedder.shard(low, min(low + refresh.shard_rows, table.indexed), lambda done: None))
+
+
+def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:
+    """Exact search over every block embedded now: no index age, no approximation."""
+    return Exact().build(embedded(stage, params, table))
+
+
+def search_all(searcher: Searcher, q_QE: np.ndarray, k: int, size: int = 1024) -> Hits:
+    """The hits of every question, searched `size` at a time: memory does not grow with the question set."""
+    parts = [searcher.search(q_QE[at : at + size], k) for at in range(0, len(q_QE), size)]
+    return Hits(*(np.concatenate([np.asarray(array) for array in arrays]) for arrays in zip(*parts, strict=True)))

@@ -1,0 +1,130 @@
+"""Questions as units: what one example of question answering is made from.
+
+Which questions may be examples is decided once, when the set is opened over a corpus, and what is left out is counted
+by reason; after that unit i is always there. Whether retrieval finds an answer is another matter, seen in training.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from realm.text.answer_places import wanted
+from realm.text.question_sets.read import read_question_set
+from realm.text.questions import Question
+from realm.text.sample import sample_path
+from realm.text.table import BlockTable
+from realm.text.tokenizer import Tokenizer
+
+SAMPLE = "sample:"
+REASONS = (
+    "regular expressions",
+    "answers without a word",
+    "nothing to tokenize",
+    "too long",
+    "document not in the corpus",
+)
+
+
+class QuestionUnit(NamedTuple):
+    """A question: its id, its wordpieces (int32, no special tokens) and its accepted answers. special: the tokenizer,
+    which knows the numbers of [CLS], [SEP] and padding."""
+
+    id: str
+    token_T: np.ndarray
+    answers: tuple[str, ...]
+    special: Tokenizer
+
+
+class QuestionUnits:
+    """The questions that may be examples over one corpus, in their order.
+
+    heldout: False leaves out questions about held-out documents, True takes these alone, None takes both; a question
+    that names no document is never held out. Left out too: answers that are regular expressions or have no word,
+    questions of more than max_tokens - 2 wordpieces or of none, and those about a document that the corpus lacks.
+    length_N int32: wordpieces with [CLS] and [SEP]. counts: units taken, and questions left out by their first reason.
+    """
+
+    def __init__(
+        self, table: BlockTable, questions: Sequence[Question], *, max_tokens: int, heldout: bool | None = False
+    ):
+        self.table = table
+        other = "not held out" if heldout else "held out"
+        left_out = Counter(dict.fromkeys((*REASONS, other), 0))
+        self._units: list[QuestionUnit] = []
+        encodings = table.tokenizer.encode_batch([question.question for question in questions])
+        for question, encoding in zip(questions, encodings, strict=True):
+            if reason := _reason(question, len(encoding.id_T), max_tokens, table):
+                left_out[reason] += 1
+            elif heldout is not None and _is_held_out(question, table) != heldout:
+                left_out[other] += 1
+            else:
+                self._units.append(QuestionUnit(question.id, encoding.id_T, question.answers, table.tokenizer))
+        self.length_N = np.array([len(unit.token_T) + 2 for unit in self._units], np.int32)
+        self.counts = {"taken": len(self._units), **left_out}
+
+    @classmethod
+    def read(
+        cls, path: str | Path, table: BlockTable, *, max_tokens: int, heldout: bool | None = False
+    ) -> QuestionUnits:
+        """The units of a question file in any known format; `sample:questions` is the embedded set.
+
+        Raises QuestionsError as read_question_set does.
+        """
+        return cls(table, question_file(path), max_tokens=max_tokens, heldout=heldout)
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __getitem__(self, index: int) -> QuestionUnit:
+        """Unit `index`. Raises IndexError outside 0 .. len - 1."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"found unit {index}, wanted 0 to {len(self) - 1}")
+        return self._units[index]
+
+    def name(self, index: int) -> str:
+        """What a message calls unit `index`: the question's id."""
+        return f"question {self[index].id}"
+
+
+def question_file(path: str | Path) -> tuple[Question, ...]:
+    """The questions of a file, where `sample:NAME` is one of the embedded sample."""
+    path = str(path)
+    return read_question_set(sample_path(path.removeprefix(SAMPLE)) if path.startswith(SAMPLE) else path).questions
+
+
+def question_unit(question: str, tokenizer: Tokenizer, *, id: str = "", answers: Sequence[str] = ()) -> QuestionUnit:
+    """The unit of one question from anywhere; without answers it can be asked, not trained on."""
+    return QuestionUnit(id, tokenizer.encode(question).id_T, tuple(answers), tokenizer)
+
+
+def _reason(question: Question, pieces: int, max_tokens: int, table: BlockTable) -> str | None:
+    if question.kind == "regex":
+        return "regular expressions"
+    if not wanted(question.answers):
+        return "answers without a word"
+    if pieces == 0:
+        return "nothing to tokenize"
+    if pieces > max_tokens - 2:
+        return "too long"
+    if question.document is not None and not _rows(question, table):
+        return "document not in the corpus"
+    return None
+
+
+def _is_held_out(question: Question, table: BlockTable) -> bool:
+    rows = _rows(question, table)
+    return bool(rows) and bool(table.heldout_N[rows[0]])
+
+
+def _rows(question: Question, table: BlockTable) -> list[int]:
+    if question.document is None:
+        return []
+    try:
+        return table.rows_of_document(question.document)
+    except KeyError:
+        return []

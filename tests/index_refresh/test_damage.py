@@ -1,0 +1,83 @@
+"""Damage that passes every check of a format is found by checksums of ours, and a claim always names its holder."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from refresh_fakes import make_params, make_recipe
+from safetensors.numpy import save
+
+from index_refresh.build import make_generation
+from index_refresh.claim import OWNER, Claim, RefresherTaken
+from index_refresh.generation import GenerationCorrupt
+from index_refresh.snapshot import SnapshotError, fingerprint, read_params, write_params
+from index_refresh.store import GenerationStore
+
+
+def test_every_bit_of_a_snapshot_counts(tmp_path):
+    path = tmp_path / "params.safetensors"
+    write_params(path, make_params(0))
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    refused, places = 0, [*range(400), *rng.integers(400, len(whole), 100)]
+    for place in places:
+        torn = bytearray(whole)
+        torn[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(torn)
+        try:
+            read = read_params(path)
+        except SnapshotError as error:
+            assert "params.safetensors" in str(error)
+            refused += 1
+        else:  # white space, say
+            assert jax.tree.structure(read) == jax.tree.structure(make_params(0))
+            assert fingerprint(read) == fingerprint(make_params(0))
+    assert refused > 0.9 * len(places)
+
+
+def test_a_snapshot_without_a_fingerprint_is_not_ours(tmp_path):
+    (tmp_path / "foreign").write_bytes(save({"retriever/words": np.ones(2)}))
+    with pytest.raises(SnapshotError, match="facts"):
+        read_params(tmp_path / "foreign")
+
+
+def test_a_snapshot_of_before_is_read(tmp_path):
+    nodes = json.dumps({"retriever/layers": "integers"})
+    (tmp_path / "old").write_bytes(save({"retriever/layers/0": np.ones(2)}, metadata={"nodes": nodes}))
+    assert fingerprint(read_params(tmp_path / "old")) == fingerprint({"retriever": {"layers": {0: np.ones(2)}}})
+
+
+@pytest.mark.parametrize(("name", "value"), [("step", 1), ("dim", 4), ("taken", 1.0), ("dtype", "bfloat16")])
+def test_a_manifest_with_another_number_is_refused(tmp_path, name, value):
+    store = GenerationStore(tmp_path, make_recipe())
+    made = make_generation(store, 0, make_params(0), lambda *_: None)
+    path = made.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest[name] != value
+    path.write_text(json.dumps(manifest | {name: value}))
+    with pytest.raises(GenerationCorrupt, match="manifest.json.*checksum"):
+        GenerationStore(tmp_path, make_recipe()).newest()
+
+
+def test_who_comes_while_the_holder_writes_its_name_still_learns_it(tmp_path):
+    hold = "import fcntl, os, sys; d = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(d, fcntl.LOCK_EX)"
+    hold += "; print('held', flush=True); sys.stdin.readline(); os.pwrite(d, b'{\"pid\": 4711}', 0); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(tmp_path / OWNER)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+
+        def name():
+            time.sleep(0.2)
+            os.write(holder.stdin.fileno(), b"\n")
+
+        thread = threading.Thread(target=name)
+        thread.start()
+        with pytest.raises(RefresherTaken, match="4711"):
+            Claim(tmp_path)
+        thread.join()
+        holder.stdin.close()
