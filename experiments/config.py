@@ -27,13 +27,14 @@ from realm.models.span_reader import SpanReaderConfig
 from realm.models.weights import bert_config, reader_settings, tower_settings
 from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
+from realm.objectives.open_qa import OpenQa
 from realm.objectives.realm import Realm
 from realm.text.blocks import CorpusConfig
 from realm.text.facts import FactsConfig
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 from realm.training.loop import Training
 
-AnyObjective = Mlm | Ict | Realm
+AnyObjective = Mlm | Ict | Realm | OpenQa
 AnyPart = Exact | Scann | Alsh
 AnyIndex = Exact | Scann | Alsh | Sharded | RandomRows
 AnyEngine = Sync | Process | Interleave | External
@@ -76,7 +77,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Preset:
-    """A main job: corpus, the stages mlm -> ict -> read -> realm, and the questions that measure the retriever.
+    """A main job: corpus, the stages mlm -> ict -> read -> realm -> open_qa, and the questions that measure it.
 
     corpus.documents, corpus.spans and questions may be `sample:NAME`, a file shipped with the package. continue_ict is
     the control that tells REALM's gain from mere training time.
@@ -99,6 +100,8 @@ class Preset:
     its reading."""
     realm: Stage | None = None
     """Joint pretraining of both."""
+    open_qa: Stage | None = None
+    """Fine-tuning for open-domain question answering."""
     continue_ict: bool = True
     """Also train ICT on for the seconds that read and realm took, as a control."""
     max_questions: int | None = None
@@ -106,7 +109,8 @@ class Preset:
 
     def stages(self) -> dict[str, Stage]:
         """The stages there are, in the order they run."""
-        named = {"mlm": self.mlm, "ict": self.ict, "read": self.read, "realm": self.realm}
+        names = ("mlm", "ict", "read", "realm", "open_qa")
+        named = {name: getattr(self, name) for name in names}
         return {name: stage for name, stage in named.items() if stage is not None}
 
 

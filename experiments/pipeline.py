@@ -228,7 +228,8 @@ def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
     for part, source in stage.warm_start.items():
         if source not in finished:
             raise PreflightError(f"warm_start takes {part!r} from stage {source!r}, found only {sorted(finished)}")
-        params[part] = restore_params(finished[source] / "checkpoints")[0][part]
+        earlier = restore_params(finished[source] / "checkpoints")[0][part]
+        params[part] = stage.objective.taken(part, params[part], earlier)
     return params
 
 

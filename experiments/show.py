@@ -99,7 +99,7 @@ def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:
     searcher = exact_searcher(run.stage, params, run.table)
     retrieval = Retrieval(run.table, candidates=objective.candidates, block_lengths=objective.block_lengths)
     candidates = retrieval.search(searcher, np.asarray(objective.embed_queries(params, batch)), batch["own_B"])
-    ready = objective.found(batch, retrieval.pack(candidates))
+    ready = objective.found(batch, retrieval.retrieved(candidates))
     prior_BK, log_BK = jax.device_get(jax.jit(lambda p, b: _readings(objective, p, b))(params, ready))
     console = wide_console()
     console.print(f"{run.folder} at step {step}: p = p(z|x), u = log p(y|z,x) - log p(y|null,x) in nats")

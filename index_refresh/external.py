@@ -246,8 +246,7 @@ class TrainerSide:
         working = beat.get("step") if beat.get("state") in ("embedding", "building") else None
         overtaken = [s for s in self.snapshots.steps() if s < step and s != working]
         newest = self.store.newest()
-        self.dropped += sum(newest is None or s > newest.step for s in overtaken)
-        self.snapshots.remove(overtaken)
+        self.dropped += sum(newest is None or s > newest.step for s in self.snapshots.remove(overtaken))
 
     def _written(self) -> None:
         if self.writing is not None:

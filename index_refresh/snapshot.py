@@ -201,9 +201,13 @@ class SnapshotStore:
     def read(self, step: int) -> dict[Any, Any]:
         return read_params(self.path(step))
 
-    def remove(self, steps: list[int]) -> None:
+    def remove(self, steps: list[int]) -> list[int]:
         """Deletes these snapshots, where they are still there: used ones, ones overtaken by a newer, or ones of a
-        future that a resume undid."""
+        future that a resume undid. Returns those that this call deleted: trainer and refresher may both want to, and
+        what is dropped must be counted once."""
+        gone = []
         for step in steps:
-            with suppress(FileNotFoundError):  # trainer and refresher may remove the same one
+            with suppress(FileNotFoundError):
                 files.discard(self.folder / str(step))
+                gone.append(step)
+        return gone

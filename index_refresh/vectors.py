@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,29 @@ class StoredVectors:
     def __len__(self) -> int:
         return len(self.names)
 
+    def take(self, row_N: np.ndarray) -> np.ndarray:
+        """float32 [N, E]: the vectors of these rows, in this order; only what is asked for is read.
+
+        Raises IndexError for a row that is not there.
+        """
+        row_N = np.asarray(row_N, np.int64)
+        if row_N.size and not 0 <= row_N.min() <= row_N.max() < self.rows:
+            raise IndexError(f"found rows {row_N.min()} to {row_N.max()}, wanted 0 to {self.rows - 1}")
+        stored, first_S = _maps(self.folder, self.names)
+        vector_NE = np.empty((len(row_N), self.dim), np.float32)
+        shard_N = np.searchsorted(first_S, row_N, side="right") - 1
+        for shard in np.unique(shard_N):
+            here_N = shard_N == shard
+            vector_NE[here_N] = decode(stored[shard][row_N[here_N] - first_S[shard]], self.dtype)
+        return vector_NE
+
     def __iter__(self) -> Iterator[np.ndarray]:
         for name in self.names:
             yield decode(np.load(self.folder / name, mmap_mode="r", allow_pickle=False), self.dtype)
+
+
+@lru_cache(maxsize=2)  # of the adopted generation and the one before it
+def _maps(folder: Path, names: tuple[str, ...]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Memory maps of the shards, and the row that each begins with."""
+    stored = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
+    return stored, np.cumsum([0, *(len(one) for one in stored[:-1])])

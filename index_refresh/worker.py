@@ -101,11 +101,10 @@ class Worker:
             return None
         if self.snapshots.identity(step) == self.heartbeat.current["refused"]:
             return None
-        overtaken = [s for s in older if newest is None or s > newest.step]
+        overtaken = [s for s in self.snapshots.remove(older) if newest is None or s > newest.step]
         if overtaken:
             self.report(f"snapshots of steps {overtaken} dropped for that of step {step}")
         self.heartbeat.beat(dropped=self.heartbeat.current["dropped"] + len(overtaken))
-        self.snapshots.remove(older)
         return step
 
     def _make(self, step: int) -> tuple[Generation, bool]:

@@ -59,6 +59,10 @@ class Units(Protocol):
 
     def __getitem__(self, index: int) -> Any: ...
 
+    def name(self, index: int) -> str:
+        """What a message calls unit `index`."""
+        ...
+
 
 class Objective(Protocol):
     """What is learned. A frozen dataclass that holds its encoder configs, hashable all the way down.
@@ -77,6 +81,10 @@ class Objective(Protocol):
 
     def init(self, key: Any) -> Params: ...
 
+    def taken(self, part: str, own: Params, earlier: Params) -> Params:
+        """The parameters to start `part` from: its own initial ones, with what it takes from an earlier stage's."""
+        ...
+
     def groups(self) -> dict[str, str]: ...
 
     def units(self, corpus: Any, heldout: bool | None = False) -> Units: ...
@@ -89,8 +97,11 @@ class Objective(Protocol):
 
     def embed_items(self, params: Params, blocks: Arrays) -> Any: ...
 
-    def found(self, batch: Arrays, retrieved: Arrays) -> Arrays:
-        """A host step between search and loss: joins what was retrieved to the batch."""
+    def found(self, batch: Arrays, retrieved: Any) -> Arrays:
+        """A host step between search and loss: joins what was retrieved (`realm.retrieve.Retrieved`) to the batch.
+
+        Arrays whose names begin with `host_` may be of any type; they never reach a device.
+        """
         ...
 
     def loss(self, params: Params, batch: Arrays, key: Any) -> tuple[Any, Metrics]:
@@ -109,6 +120,10 @@ class GenerationLike(Protocol):
     def taken(self) -> float: ...
 
     def searcher(self) -> Searcher: ...
+
+    def vectors(self) -> Any:
+        """The stored vectors; `take(row_N)` gives float32 [N, E]."""
+        ...
 
     def query_params(self) -> Params:
         """The retriever parameters of the snapshot that the vectors were made with."""

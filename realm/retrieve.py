@@ -7,11 +7,15 @@ The loss re-embeds the candidates, so each distinct block of a batch is packed o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from realm.protocols import Arrays, Hits, Searcher
+from realm.text.answer_places import AnswerPlaces
 from realm.text.packing import pack_blocks
 from realm.text.table import BlockTable
 
@@ -114,6 +118,7 @@ class Retrieval:
     def __init__(self, table: BlockTable, *, candidates: int, block_lengths: tuple[int, ...], multiple: int = 8):
         self.table, self.k, self.block_lengths = table, candidates, tuple(sorted(block_lengths))
         self.multiple = multiple
+        self.places = AnswerPlaces(table)
         self.group_N = np.asarray(table.duplicate_N)
         # Copies that are not in the index cannot be found.
         self.copies_N = np.bincount(self.group_N[: table.indexed], minlength=table.rows)
@@ -131,6 +136,10 @@ class Retrieval:
         hits = searcher.search(np.asarray(query_BE, np.float32), width)
         return choose_candidates(hits, own_B, self.group_N, self.k)
 
+    def retrieved(self, candidates: Candidates, stored: Callable[[], Any] | None = None) -> Retrieved:
+        """What `Objective.found` is given. stored: gives the vectors of the index that found them."""
+        return Retrieved(candidates, self, stored)
+
     def pack(self, candidates: Candidates) -> Arrays:
         """The arrays that a loss reads: `block` (each distinct one once), `slot_BK`, `valid_BK`, `own_hit_B`."""
         rows, k = candidates.id_BK.shape
@@ -147,3 +156,36 @@ class Retrieval:
             "valid_BK": candidates.valid_BK,
             "own_hit_B": candidates.own_hit_B,
         }
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What a batch's queries found, on the host: the candidates, and what can be had of them."""
+
+    candidates: Candidates
+    retrieval: Retrieval
+    stored: Callable[[], Any] | None = None
+
+    @property
+    def places(self) -> AnswerPlaces:
+        """Where answers stand in the blocks of the corpus."""
+        return self.retrieval.places
+
+    @cached_property
+    def vectors(self) -> Any:
+        """The index's vectors; `take(row_N)` gives float32 [N, E]. Raises RowsMismatch where there is no index."""
+        if self.stored is None:
+            raise RowsMismatch("found candidates of no index, wanted those of one that keeps its vectors")
+        return self.stored()
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Padded numbers of the distinct blocks that all columns may hold, ascending; never above the corpus's."""
+        multiple = self.retrieval.multiple
+        most = -(-self.retrieval.table.indexed // multiple) * multiple
+        return (*(size for size in distinct_sizes(*self.candidates.id_BK.shape, multiple) if size < most), most)
+
+    def pack(self, columns: int | None = None) -> Arrays:
+        """The arrays of the first `columns` columns (None: all of them), as Retrieval.pack gives them."""
+        id_BK, valid_BK, own_hit_B = self.candidates
+        return self.retrieval.pack(Candidates(id_BK[:, :columns], valid_BK[:, :columns], own_hit_B))

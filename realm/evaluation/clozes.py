@@ -114,7 +114,7 @@ def cloze_scores(
         rank_B = ranks(hits.id_BK[:real], hits.valid_BK[:real], wanted)
         candidates = retrieval.search(searcher, q_BE, batch["own_B"])
         guess_BM, null_BM, log_B, log_null_B = jax.device_get(
-            guess(params, objective.found(batch, retrieval.pack(candidates)))
+            guess(params, objective.found(batch, retrieval.retrieved(candidates)))
         )
         masked_BM = batch["weight_BM"] > 0
         right = [np.all((token_BM == batch["target_BM"]) | ~masked_BM, axis=1) for token_BM in (guess_BM, null_BM)]

@@ -70,7 +70,7 @@ def masked_word_loss(
             queries = {k: v for k, v in batch.items() if k.startswith("query_")}
             q_BE = np.asarray(embed({"retriever": params["retriever"]}, queries))
             candidates = retrieval.search(searcher, q_BE, batch["own_B"])
-            batch = objective.found(batch, retrieval.pack(candidates))
+            batch = objective.found(batch, retrieval.retrieved(candidates))
         value, metrics = jax.device_get(loss(params, batch))
         weight = float(metrics["weight"])
         for name, number in {"loss": value, **metrics}.items():

@@ -37,6 +37,9 @@ class Ict:
     def init(self, key: Any) -> Params:
         return {"retriever": dual_encoder(self.retriever).init(key)}
 
+    def taken(self, part: str, own: Params, earlier: Params) -> Params:
+        return earlier
+
     def groups(self) -> dict[str, str]:
         return {"retriever": "retriever"}
 

@@ -32,6 +32,9 @@ class Mlm:
     def init(self, key: Any) -> Params:
         return {"joint": masked_lm(self.joint).init(key)}
 
+    def taken(self, part: str, own: Params, earlier: Params) -> Params:
+        return earlier
+
     def groups(self) -> dict[str, str]:
         return {"joint": "joint"}
 

@@ -18,6 +18,7 @@ from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
 from realm.models.masked_lm import MaskedLmConfig, masked_lm
 from realm.objectives.marginal import entropy, log_prior, sequence_marginal, token_marginal
 from realm.protocols import Arrays, Items, Metrics, Params
+from realm.retrieve import Retrieved
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 from realm.text.table import BlockTable
 from realm.text.units import SentenceUnit, SentenceUnits
@@ -59,6 +60,9 @@ class Realm:
             "retriever": dual_encoder(self.retriever).init(retriever_key),
             "joint": masked_lm(self.joint).init(joint_key),
         }
+
+    def taken(self, part: str, own: Params, earlier: Params) -> Params:
+        return earlier
 
     def groups(self) -> dict[str, str]:
         return {"retriever": "retriever", "joint": "joint"}
@@ -110,8 +114,8 @@ class Realm:
             params["retriever"], "embed_blocks", blocks["token_NT"], blocks["length_N"], blocks["body_N"], key=key
         )
 
-    def found(self, batch: Arrays, retrieved: Arrays) -> Arrays:
-        return batch | retrieved
+    def found(self, batch: Arrays, retrieved: Retrieved) -> Arrays:
+        return batch | retrieved.pack()
 
     def scores(self, params: Params, batch: Arrays, key: Any = None) -> jax.Array:
         """score_BK: inner products of current query and current block vectors, without temperature."""

@@ -80,6 +80,10 @@ class BlockUnits:
         table = self.table
         return BlockUnit(row, table.token_T(row), table.title_T(row), table.sentences(row)[:, :2], table.tokenizer)
 
+    def name(self, index: int) -> str:
+        """What a message calls unit `index`: its block's id."""
+        return self.table.block_id(self[index].row)
+
 
 class SentenceUnits:
     """The sentences that `masking` can hide something in, in corpus order.
@@ -140,6 +144,10 @@ class SentenceUnits:
             table.support(row)[here_P],
             table.tokenizer,
         )
+
+    def name(self, index: int) -> str:
+        """What a message calls unit `index`: its block's id."""
+        return self.table.block_id(self[index].row)
 
 
 class _Choice:

@@ -37,7 +37,7 @@ def require_finite(
         return
     names = gradient_names(params, dispatched.active)
     bad = [name for name, finite in zip(names, metrics["finite_P"], strict=True) if not finite]
-    blocks = [table.block_id(units[int(i)].row) for i in dispatched.batch["unit_B"]]
+    blocks = [units.name(int(i)) for i in dispatched.batch["host_unit_B"]]
     raise TrainingDiverged(
         f"step {dispatched.step}: loss {metrics['loss']}, first non-finite gradient: {bad[0] if bad else 'none'} "
         f"({len(bad)} of {len(names)}). Examples are from blocks {', '.join(blocks)}. The last good checkpoint is "

@@ -29,7 +29,7 @@ def batch_name(name: str) -> str:
 class Feed:
     """The batches of one objective over one corpus, from step `start` on. Iterates over dicts of numpy arrays.
 
-    `unit_B` (int64) names each example's unit; it stays on the host.
+    `host_unit_B` (int64) names each example's unit; it stays on the host.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Feed:
                 objective.example(units[int(i)], example_rng(seed, planned.epoch, int(i)), planned.length)
                 for i in index_B
             ]
-            return collate(examples) | {"unit_B": index_B}
+            return collate(examples) | {"host_unit_B": index_B}
 
         self._batches: Iterator[Any] = batches(
             self.plan,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -194,6 +195,9 @@ class Lookup:
         self.taken = {number: self.taken[number] for number in list(self.taken)[-1:]}  # candidates asked for before
         self.taken[self.generation.number] = self.generation.taken
 
+    def _vectors(self) -> Any:
+        return self.generation.vectors()
+
     def _tower(self, generation: GenerationLike) -> Params | None:
         return replicate(generation.query_params(), self.mesh) if self.query_tower == "generation" else None
 
@@ -246,7 +250,7 @@ class Lookup:
         """The batch with its packed candidates, as the loss reads it; with `rerank` the towers `params` choose them."""
         candidates = found.candidates
         if self.wide is not self.retrieval:
-            ready = shard_batch(self.objective.found(batch, self.wide.pack(candidates)), self.mesh)
+            ready = shard_batch(self.objective.found(batch, self.wide.retrieved(candidates, self._vectors)), self.mesh)
             score_BL = self._scores({"retriever": params["retriever"]}, ready)
             candidates = best_of(candidates, np.asarray(score_BL), self.retrieval.k)
-        return self.objective.found(batch, self.retrieval.pack(candidates))
+        return self.objective.found(batch, self.retrieval.retrieved(candidates, self._vectors))

@@ -227,8 +227,7 @@ class _Loop:
         return batch, self.lookup.answer(self.lookup.ask(self.state["params"], batch), batch, number)
 
     def _ready(self, batch: Arrays, found: Found | None) -> Arrays:
-        arrays = {name: array for name, array in batch.items() if name != "unit_B"}
-        return shard_batch(self.lookup.join(self.state["params"], arrays, found) if found else arrays, self.mesh)
+        return shard_batch(self.lookup.join(self.state["params"], batch, found) if found else batch, self.mesh)
 
     def _read(self, last: Dispatched) -> None:
         """Logs a step; raises TrainingDiverged where it was not finite."""

@@ -33,7 +33,11 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
 
 
 def shard_batch(batch: Arrays, mesh: Mesh) -> Arrays:
-    """This process's rows of each array, split over the `data` axis; MeshError when they do not divide evenly."""
+    """This process's rows of each array, split over the `data` axis; MeshError when they do not divide evenly.
+
+    What is named `host_` stays here.
+    """
+    batch = {name: array for name, array in batch.items() if not name.startswith("host_")}
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     local = mesh.local_mesh.size
     for name, array in batch.items():

@@ -6,7 +6,9 @@ unchanged. The decision is taken from values that every device shares, so no dev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import jax
@@ -26,7 +28,7 @@ def init_state(objective: Objective, optimizer: Optimizer, params: Params, steps
     """Parameters, optimiser moments and the step counter, all arrays."""
     return {
         "params": params,
-        "opt": optimizer.init(params, objective.groups(), steps),
+        "opt": optimizer.init(parts_of(params, objective.groups()), objective.groups(), steps),
         "step": jnp.zeros((), jnp.int32),
     }
 
@@ -36,18 +38,16 @@ def make_step(
 ) -> Callable[[State, Arrays], tuple[State, Metrics]]:
     """A jitted `(state, batch) -> (state, metrics)`. The old state's memory is reused for the new one.
 
-    active: top-level parameter names trained now. accumulate: microbatches a step, each counting by its weight; exact
+    active: paths of the parameters trained now. accumulate: microbatches a step, each counting by its weight; exact
     where the loss is a mean over predictions.
     """
     groups = objective.groups()
 
     def gradient(params: Params, batch: Arrays, key: jax.Array):
-        frozen = {name: value for name, value in params.items() if name not in active}
-
         def loss_of(trained):
-            return objective.loss(frozen | trained, batch, key)
+            return objective.loss(with_parts(params, trained), batch, key)
 
-        return jax.value_and_grad(loss_of, has_aux=True)({name: params[name] for name in active})
+        return jax.value_and_grad(loss_of, has_aux=True)(parts_of(params, active))
 
     def accumulated(params: Params, batch: Arrays, key: jax.Array):
         if accumulate == 1:
@@ -74,8 +74,9 @@ def make_step(
         norm = jnp.sqrt(square_P.sum())
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         clipped = clip_by_norm(grads, norm, optimizer.clip)
-        params, opt = optimizer.update(clipped, state["opt"], state["params"], groups, steps)
-        new = {"params": params, "opt": opt, "step": state["step"] + 1}
+        moving = parts_of(state["params"], groups)
+        moved, opt = optimizer.update(clipped, state["opt"], moving, groups, steps)
+        new = {"params": with_parts(state["params"], moved), "opt": opt, "step": state["step"] + 1}
         kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, state)
         return kept, metrics | {"loss": loss, "grad_norm": norm, "finite": finite, "finite_P": jnp.isfinite(square_P)}
 
@@ -87,7 +88,7 @@ def microbatches(batch: Arrays, count: int) -> tuple[Arrays, Arrays]:
 
     Part i takes rows i, i+count, ...: every device then holds rows of every part.
     """
-    shared = {k: v for k, v in batch.items() if k.endswith(("_U", "_UT"))}
+    shared = {k: v for k, v in batch.items() if k.rpartition("_")[2].startswith("U")}
     parts = {k: v for k, v in batch.items() if k not in shared}
     rows = next(iter(parts.values())).shape[0]
     if rows % count:
@@ -97,5 +98,18 @@ def microbatches(batch: Arrays, count: int) -> tuple[Arrays, Arrays]:
 
 def gradient_names(params: Params, active: tuple[str, ...]) -> list[str]:
     """Names of the gradient leaves in the order of `finite_P`."""
-    paths = jax.tree_util.tree_leaves_with_path({name: params[name] for name in active})
+    paths = jax.tree_util.tree_leaves_with_path(parts_of(params, active))
     return ["/".join(str(part.key) for part in path) for path, _ in paths]
+
+
+def parts_of(params: Params, paths: Iterable[str]) -> Params:
+    """{path: the subtree there}; `retriever/query` is a path."""
+    return {path: reduce(getitem, path.split("/"), params) for path in paths}
+
+
+def with_parts(params: Params, parts: Params) -> Params:
+    """`params` with other subtrees at these paths; no dict is changed in place."""
+    for path, subtree in parts.items():
+        first, _, rest = path.partition("/")
+        params = params | {first: with_parts(params[first], {rest: subtree}) if rest else subtree}
+    return params

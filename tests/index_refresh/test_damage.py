@@ -16,7 +16,7 @@ from safetensors.numpy import save
 from index_refresh.build import make_generation
 from index_refresh.claim import OWNER, Claim, RefresherTaken
 from index_refresh.generation import GenerationCorrupt
-from index_refresh.snapshot import SnapshotError, fingerprint, read_params, write_params
+from index_refresh.snapshot import SnapshotError, SnapshotStore, fingerprint, read_params, write_params
 from index_refresh.store import GenerationStore
 
 
@@ -81,3 +81,15 @@ def test_who_comes_while_the_holder_writes_its_name_still_learns_it(tmp_path):
             Claim(tmp_path)
         thread.join()
         holder.stdin.close()
+
+
+def test_a_snapshot_that_two_remove_is_counted_once(tmp_path):
+    store, taken = SnapshotStore(tmp_path), []
+    for step in range(40):
+        store.write(step, {"retriever": {"a": np.ones(1)}})
+    threads = [threading.Thread(target=lambda: taken.extend(store.remove(list(range(40))))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == list(range(40)) and store.steps() == []

@@ -134,7 +134,7 @@ def retrieved(objective, params, table: BlockTable, batch: dict, searcher=None):
     retrieval = Retrieval(table, candidates=objective.candidates, block_lengths=objective.block_lengths)
     queries = {name: array for name, array in batch.items() if name.startswith("query_")}
     candidates = retrieval.search(searcher, program(objective, "embed_queries")(params, queries), batch["own_B"])
-    return objective.found(batch, retrieval.pack(candidates)), candidates
+    return objective.found(batch, retrieval.retrieved(candidates)), candidates
 
 
 def loss_of(objective, params, batch, key=None):

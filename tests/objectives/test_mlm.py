@@ -144,7 +144,7 @@ def test_a_batch_without_masks_is_no_division_by_zero(batch):
 
 def test_padding_changes_nothing(table, units, batch):
     """The same blocks as examples of length 96: the same masks, more unused slots, the same loss and gradient."""
-    examples = [MLM.example(units[int(i)], example_rng(0, 0, int(i)), 96) for i in batch["unit_B"]]
+    examples = [MLM.example(units[int(i)], example_rng(0, 0, int(i)), 96) for i in batch["host_unit_B"]]
     slots = batch["position_BM"].shape[1]
     for b, example in enumerate(examples):
         assert len(example["weight_M"]) == round(0.15 * 94) > slots and not example["weight_M"][slots:].any()

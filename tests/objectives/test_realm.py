@@ -85,8 +85,8 @@ def test_an_example_depends_on_seed_epoch_and_index_alone(table):
         )
     # the same sentence in another batch of another size
     whole, parts = batch_of(REALM, table, size=len(units)), batch_of(REALM, table, size=8, number=2)
-    for place, index in enumerate(parts["unit_B"]):
-        (there,) = np.flatnonzero(whole["unit_B"] == index)
+    for place, index in enumerate(parts["host_unit_B"]):
+        (there,) = np.flatnonzero(whole["host_unit_B"] == index)
         same({n: a[place] for n, a in parts.items()}, {n: a[there] for n, a in whole.items()})
     several = next(i for i in range(len(units)) if len(units[i].span_P2) > 1)
     seen = {bytes(REALM.example(units[several], example_rng(0, e, several), 40)["position_M"]) for e in range(30)}
