@@ -3,6 +3,7 @@
 #   make pretrain ARGS="--resume" more arguments for the command
 #   make test                     the tests          make test ARGS="tests/evaluation -q"
 #   make lint                     ruff and the law of imports
+#   make drill                    power cuts, kills, full disks and damage, on purpose   make drill ARGS=--short
 #   PYTHON=python3.12 make ...    another interpreter than python3
 
 PYTHON ?= python3
@@ -16,13 +17,16 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 # (measured: a masked-LM step of 0.61 s became 0.26 s). It must be set before Python starts.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: pretrain test lint clean
+.PHONY: pretrain test lint drill clean
 
 pretrain: $(RUN)
 	$(VENV)/bin/realm pretrain sample $(ARGS)
 
 test: $(DEV)
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+drill: $(RUN)
+	$(VENV)/bin/realm drill $(ARGS)
 
 lint: $(DEV)
 	$(VENV)/bin/ruff check .

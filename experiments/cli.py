@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.arguments import UsageError, at_least_one, make_room, parse, run_and, write_answer
 from experiments.data_command import data
-from experiments.refresh_command import bench, refresh
+from experiments.refresh_command import bench, drill, refresh
 from experiments.sweep_command import figure, sweep
 
 HELP = """\
@@ -28,6 +28,7 @@ realm: retrieval-augmented language-model pretraining
   realm sweep NAME [--jobs N]                    controls and ablations over seeds, resumable, as one table
   realm figure NAME                              recall, utility and index age of a sweep as a PNG
   realm bench index [--rows N]                   index kinds: queries/s, recall, build seconds, bytes, peak memory
+  realm drill [--short]                          power cuts, kills, full disks, damage: a table of what must be 0
 
 PRESET is a name or a preset.json file: change index, masking or stages there (every run writes its own).
 RUN is the folder of a main job (runs/sample) or of one of its stages (runs/sample/realm).
@@ -188,6 +189,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "sweep": sweep,
     "figure": figure,
     "bench": bench,
+    "drill": drill,
 }
 
 if __name__ == "__main__":

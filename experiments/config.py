@@ -15,6 +15,7 @@ from cattrs.strategies import configure_tagged_union
 from index_refresh.external import External
 from index_refresh.interleave import Interleave
 from index_refresh.process import Process
+from index_refresh.ray_engine import Ray
 from index_refresh.schedule import parse_schedule
 from index_refresh.sync import Sync
 from realm.index.alsh import Alsh
@@ -37,8 +38,12 @@ from realm.training.loop import Training
 AnyObjective = Mlm | Ict | Realm | OpenQa
 AnyPart = Exact | Scann | Alsh
 AnyIndex = Exact | Scann | Alsh | Sharded | RandomRows
-AnyEngine = Sync | Process | Interleave | External
+AnyEngine = Sync | Process | Interleave | External | Ray
 AnyMasking = SalientSpan | RandomSpan | RandomToken
+
+
+class ConfigError(ValueError):
+    """A value in a preset.json that its field cannot take."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Refresh:
 
     schedule: `every 500`, `never`, a ramp such as `0-1000:500,1000-:2000`, each optionally followed by `latency 120`;
     `drift 0.2 check 100`; `recorded RUN/generations.jsonl`. engine: Sync waits, Process embeds in a child on this host,
-    External in a job of its own (`realm refresh`), Interleave on the same devices between steps.
+    External in a job of its own (`realm refresh`), Interleave on the same devices between steps,
+    Ray on a Ray cluster.
     block_lengths: padded lengths when the corpus is embedded; batch_rows: blocks a batch; shard_rows: vectors a file.
     """
 
@@ -138,11 +144,20 @@ def with_init(preset: Preset, spec: str) -> Preset:
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _strings)
     # Inner ones first: a hook is fixed when it is made.
     for union in (AnyPart, AnyMasking, AnyIndex, AnyEngine, AnyObjective):
         more = {"default": Sync} if union is AnyEngine else {}  # configs of before have no tag here
         configure_tagged_union(union, converter, tag_name="type", **more)
     return converter
+
+
+def _strings(value: Any, kind: type) -> tuple[str, ...]:
+    """One string stands for a tuple of one, null for none: without this a path would come apart into its letters."""
+    values = () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(one, str) for one in values):
+        raise ConfigError(f"found {value!r}, wanted a string or a list of strings")
+    return values
 
 
 def to_json(config: Any, kind: Any = None) -> dict[str, Any]:

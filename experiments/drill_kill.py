@@ -124,8 +124,11 @@ class Job:
         found = {"step": str(step).encode()}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             found[f"params{jax.tree_util.keystr(path)}"] = np.asarray(leaf).tobytes()
+        # One that came when training was over is in nobody's record.
+        events = [json.loads(line) for line in (self.run / "generations.jsonl").read_text().splitlines()]
+        recorded = {f"{e['generation']}-{e['step']}" for e in events if e["event"] == "published"}
         for path in (self.run / "generations").glob("*-*/*"):
-            if path.suffix in (".npy", ".safetensors"):
+            if path.suffix in (".npy", ".safetensors") and path.parent.name in recorded:
                 found[f"{path.parent.name}/{path.name}"] = path.read_bytes()
         for line in (self.run / "metrics.jsonl").read_text().splitlines():
             record = json.loads(line)

@@ -1,4 +1,5 @@
-"""`realm refresh RUN`: the refresher as a job of its own, and `realm bench index`: the index kinds side by side."""
+"""`realm refresh RUN`: the refresher as a job of its own; `realm drill`: what goes wrong with it, done on purpose;
+`realm bench index`: the index kinds side by side."""
 
 from __future__ import annotations
 
@@ -29,6 +30,13 @@ def refresh(arguments: list[str]) -> int:
     folder, stage, table = open_retrieving(run)
     refresh_run(folder, recipe_of(stage, table), poll=given.poll, until_idle=given.until_idle)
     return 0
+
+
+def drill(arguments: list[str]) -> int:
+    """realm drill"""
+    from experiments.drill import drill as run
+
+    return run(arguments)
 
 
 def bench(arguments: list[str]) -> int:

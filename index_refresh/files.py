@@ -47,7 +47,12 @@ def unlink(path: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    shutil.rmtree(folder)
+    """Somebody else may be deleting it too: whoever comes second finds less and less of it."""
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            continue
 
 
 def make_folder(path: Path) -> Path:

@@ -8,6 +8,7 @@ that has nothing left to do takes over the shard. Files go through the run folde
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -150,7 +151,10 @@ class OnRay:
 
         try:
             if not ray.is_initialized():
+                handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
                 ray.init(address=self.config.address, log_to_driver=False, configure_logging=False)
+                for number, handler in handlers.items():  # Ray's own would end the driver without a last heartbeat
+                    signal.signal(number, handler)
             yield ray
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None  # what the actor itself raised

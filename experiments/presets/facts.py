@@ -21,13 +21,14 @@ EVERY = 10  # steps between two refreshes while the retriever moves
 
 
 def preset() -> Preset:
-    """Under 10 minutes on 2 cores: 10,000 blocks of real facts of places, from random weights, width 64.
+    """Not tuned yet, numbers unproven: 10,000 blocks of real facts of places, from random weights, width 64.
 
     realm pretrain facts
 
     ICT teaches the retriever to find a place's blocks, masked language modelling the joint encoder to copy from another
     wording. Then the joint encoder learns to read what a frozen retriever finds, and only then the retriever learns
-    from its reading which of a place's blocks holds the fact. The order matters: `realm sweep facts-controls`.
+    from its reading which of a place's blocks holds the fact. `realm sweep facts-controls` takes one of these away at a
+    time. At this size utility had reached 0.24 nats after 650 steps of reading and was still rising.
     """
     bert = BertConfig(
         vocabulary=8000, width=64, layers=2, heads=4, feedforward=256, positions=96, dropout=0.0, attention_dropout=0.0
@@ -75,7 +76,7 @@ def preset() -> Preset:
             Ict(retriever=retriever, query_length=24, batch_lengths=lengths),
             Training(steps=600, batch_size=128, optimizer=Optimizer(retriever=Rate(3e-3)), **often),
         ),
-        read=stage(4, 600, frozen, {"retriever": "ict", "joint": "mlm"}, "never"),
+        read=stage(4, 1500, frozen, {"retriever": "ict", "joint": "mlm"}, "never"),
         realm=stage(4, 200, moving, {"retriever": "read", "joint": "read"}, f"every {EVERY}"),
         continue_ict=False,
     )

@@ -19,7 +19,10 @@ Existing = Literal["refuse", "resume", "overwrite"]
 
 
 # Fields that change neither what is learned nor what is measured: a resumed run may have other ones.
-OF_ENGINES = ("max_age", "hang_seconds", "restart_seconds", "poll_seconds", "device", "cores", "keep")
+OF_ENGINES = (
+    *("max_age", "hang_seconds", "restart_seconds", "poll_seconds", "device", "cores", "keep"),
+    *("address", "actors", "shard_cpus", "shard_gpus", "shard_resources", "build_cpus", "build_resources"),
+)
 FREE = ("threads", "log_every", "keep_checkpoints", "stop", "max_drop", "max_null", *OF_ENGINES)
 # Where `empty_folder` puts what it is about to delete.
 DELETED = ".deleted"

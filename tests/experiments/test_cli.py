@@ -42,7 +42,7 @@ def test_help_names_every_verb_and_does_not_load_jax():
 def test_list_shows_presets_with_their_cost(capsys):
     assert main(["pretrain", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["tiny", "sample", "base"]
+    assert [line.split()[0] for line in lines] == ["tiny", "sample", "facts", "base"]
     assert "2 cores" in lines[0]
 
 
@@ -50,7 +50,7 @@ def test_list_shows_presets_with_their_cost(capsys):
     ("arguments", "code", "said"),
     [
         (["train"], 2, "no verb 'train': wanted one of data, pretrain, evaluate, report"),
-        (["pretrain", "huge"], 2, "no preset 'huge': wanted one of tiny, sample, base"),
+        (["pretrain", "huge"], 2, "no preset 'huge': wanted one of tiny, sample, facts, base"),
         (["data", "build"], 2, None),
         (["evaluate"], 2, "wanted `realm evaluate RUN`"),
         (["evaluate", "/nowhere"], 1, "/nowhere is no run folder"),
@@ -196,7 +196,7 @@ def test_a_preset_file_changes_index_masking_and_stages_and_its_fields_are_optio
         (lambda r: r["realm"]["training"].update(step=3), "extra fields found (step) @ $.realm.training"),
         (lambda r: r["realm"]["refresh"].update(index={"type": "Scan"}), "unknown type 'Scan' @ $.realm.refresh.index"),
         (lambda r: r["realm"]["refresh"].update(schedule="often"), "found refresh schedule 'often'"),
-        (lambda r: r["corpus"].pop("documents"), "missing field or unknown type 'documents'"),
+        (lambda r: r.pop("corpus"), "missing field or unknown type 'corpus'"),
         (lambda r: r["ict"]["training"]["optimizer"].update(clip=0), "found clip 0"),
         ('{"corpus": ', "is no JSON"),
         ("[1]", "found list, wanted an object"),

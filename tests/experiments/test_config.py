@@ -55,3 +55,14 @@ def test_one_init_starts_every_encoder_and_shapes_it():
     assert params["word"]["embedding"].shape == (30522, 128)
     with pytest.raises(WeightsError, match="/no/such"):
         with_init(tiny, "hf:/no/such")
+
+
+def test_one_path_stands_for_a_list_of_one_and_null_for_none():
+    record = to_json(PRESETS["tiny"]())
+    record["corpus"] |= {"documents": "a.jsonl", "spans": None}
+    corpus = from_json(record, Preset).corpus
+    assert corpus.documents == ("a.jsonl",) and corpus.spans == ()
+    record["corpus"]["documents"] = [1]
+    with pytest.raises(ClassValidationError) as caught:
+        from_json(record, Preset)
+    assert "wanted a string or a list of strings" in repr(caught.value.exceptions)

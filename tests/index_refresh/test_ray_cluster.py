@@ -11,6 +11,7 @@ from refresh_fakes import contents, make_params, make_recipe
 
 from index_refresh.build import make_generation
 from index_refresh.generation import verify
+from index_refresh.heartbeat import read_heartbeat
 from index_refresh.store import GenerationStore
 
 HERE = Path(__file__).parent
@@ -77,3 +78,4 @@ def test_it_published_by_itself_and_left_nothing(told):
     assert [path.name for path in (run / "generations").iterdir()] == ["0-0"]
     assert facts["status"]["deaths"] == 0 and facts["status"]["engine"] == "ray"
     assert facts["status"]["peak_host_bytes"] > 1e6
+    assert read_heartbeat(run)["state"] == "closed"  # asked to end, the driver says so: Ray has not taken its signal
