@@ -24,9 +24,9 @@ def test_answers_travel_with_their_question_and_stay_on_the_host(facts):
     world, params = facts
     plain = batch_of(world.objective, world.table)
     units = world.objective.units(world.table)
-    assert plain["host_answers_B"].tolist() == [units[int(n)].answers for n in plain["unit_B"]]
+    assert plain["host_answers_B"].tolist() == [units[int(n)].answers for n in plain["host_unit_B"]]
     assert set(plain["own_B"]) == {-1}
-    for row, n in enumerate(plain["unit_B"]):
+    for row, n in enumerate(plain["host_unit_B"]):
         length = plain["query_length_B"][row]
         special = world.table.tokenizer
         expected = [special.cls, *units[int(n)].token_T, special.sep]

@@ -192,8 +192,8 @@ def test_a_finished_run_resumed_is_left_as_it_is(table, whole):
 
 def test_re_ranking_gives_a_stale_index_the_candidates_of_the_fresh_towers(table, tmp_path):
     """With every block searched for, the current towers choose: what was found no longer depends on the index."""
-    optimizer = Optimizer(retriever=Rate(3e-2, warmup=1), joint=Rate(1e-3))
-    settings = training(steps=5, retrieve_ahead=0, log_every=1, optimizer=optimizer)
+    optimizer = Optimizer(retriever=Rate(3e-3, warmup=1), joint=Rate(1e-3))
+    settings = training(steps=6, retrieve_ahead=0, log_every=1, optimizer=optimizer)
 
     def entropies(name, schedule, **changes):
         run_job(table, tmp_path / name, training=dataclasses.replace(settings, **changes), schedule=schedule)
