@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from experiments.bench_phases import PHASES, index_of
 from experiments.bench_vectors import DESCRIPTION
+from experiments.console import wide_console
 from index_refresh import files
 
 RESULT = "result.json"
@@ -104,8 +104,7 @@ def bench_index(given: BenchIndex, report: Callable[[str], None] = print) -> dic
             files.write_json(work / RESULT, results)
             if "error" in done[phase]:
                 break
-    console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table(results, given.kinds))
+    wide_console().print(table(results, given.kinds))
     for line in overhead_lines(results, given.kinds):
         report(line)
     if given.json is not None:

@@ -68,6 +68,7 @@ def data(arguments: list[str]) -> int:
 def build(arguments: list[str]) -> int:
     """realm data build DOCUMENTS --out DIR"""
     from experiments.data_show import show_manifest
+    from experiments.samples import resolved
     from realm.text.blocks import CorpusConfig, build_corpus
 
     given = parse(
@@ -75,7 +76,7 @@ def build(arguments: list[str]) -> int:
     )
     at_least_one("workers", given.workers)
     make_room(given.json)
-    table = build_corpus(_sampled(given.corpus), given.out, overwrite=given.overwrite, workers=given.workers)
+    table = build_corpus(resolved(given.corpus), given.out, overwrite=given.overwrite, workers=given.workers)
     show_manifest(table)
     write_answer(given.json, table.manifest)
     return 0
@@ -125,19 +126,6 @@ def _corpus(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
     if not arguments or arguments[0].startswith("-"):
         raise UsageError(f"wanted `realm data {verb} CORPUS`, CORPUS being a folder that `realm data build` wrote")
     return Path(arguments[0]), arguments[1:]
-
-
-def _sampled(corpus):
-    """`sample:NAME` in a corpus config is a file of the embedded sample."""
-    from dataclasses import replace
-
-    from realm.text.blocks import FILE_FIELDS
-    from realm.text.sample import sample_path
-
-    def path(entry: str) -> str:
-        return str(sample_path(entry.removeprefix("sample:"))) if entry.startswith("sample:") else entry
-
-    return replace(corpus, **{name: tuple(map(path, getattr(corpus, name))) for name in FILE_FIELDS})
 
 
 def _listed(edit):

@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from experiments.console import wide_console
 from realm.text.table import BlockTable
 
 BINS = 10
@@ -17,7 +18,7 @@ QUANTILES = (0, 25, 50, 75, 100)
 
 def show_manifest(table: BlockTable) -> None:
     """Counts, skips by reason and warnings of a corpus."""
-    console = _console()
+    console = wide_console()
     manifest = table.manifest
     console.print(f"{table.path}: {table.rows} blocks, fingerprint {table.fingerprint[:12]}", markup=False)
     _print_counts(console, manifest)
@@ -57,7 +58,7 @@ def inspected(table: BlockTable, blocks: int, seed: int) -> dict[str, Any]:
 
 def show_inspected(found: dict[str, Any]) -> None:
     """Prints what `inspected` found."""
-    console = _console()
+    console = wide_console()
     console.print(f"{found['path']}: {found['rows']} blocks, fingerprint {found['fingerprint'][:12]}", markup=False)
     _print_counts(console, found)
     for name, value in (found["lineage"] or {}).items():
@@ -120,9 +121,3 @@ def _block(table: BlockTable, row: int) -> dict[str, Any]:
         "spans": spans,
         "shown": table.show(row),
     }
-
-
-def _console() -> Console:
-    """The terminal, or 120 columns where the output is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)

@@ -6,6 +6,7 @@ held-out statements, with blocks embedded afresh (no index age, no approximation
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ READ = ("mlm", "ict", "read")
 START = ("mlm", "ict")
 
 
+def _both(preset: Preset, change: Callable[[Stage], Stage]) -> Preset:
+    """Both joint stages changed alike."""
+    return replace(preset, read=change(preset.read), realm=change(preset.realm))
+
+
 def _joint(preset: Preset, **changes: Any) -> Preset:
     """Both joint stages with other fields of the objective."""
-    stages = {
-        name: replace(stage, objective=replace(stage.objective, **changes))
-        for name, stage in (("read", preset.read), ("realm", preset.realm))
-    }
-    return replace(preset, **stages)
+    return _both(preset, lambda stage: replace(stage, objective=replace(stage.objective, **changes)))
 
 
 def _realm(preset: Preset, *, refresh: dict[str, Any] | None = None, **training: Any) -> Preset:
@@ -58,11 +60,7 @@ def _cold(preset: Preset) -> Preset:
 
 
 def _random_rows(preset: Preset) -> Preset:
-    stages = {
-        name: replace(stage, refresh=replace(stage.refresh, index=RandomRows()))
-        for name, stage in (("read", preset.read), ("realm", preset.realm))
-    }
-    return replace(preset, **stages)
+    return _both(preset, lambda stage: replace(stage, refresh=replace(stage.refresh, index=RandomRows())))
 
 
 def _refreshed_every(steps: int) -> Any:

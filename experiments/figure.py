@@ -14,6 +14,7 @@ from experiments.clozes import ClozeSet
 from experiments.searching import exact_searcher
 from experiments.sweep import RESULTS, SweepError
 from experiments.sweeps import SWEEPS
+from realm.evaluation.clozes import ranks
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
 from realm.training.run_folder import read_json
@@ -84,7 +85,8 @@ def found_before_and_after(name: str, out: Path) -> list[dict[str, Any]]:
     for when, stage in (("before", "read"), ("after", "realm")):
         params, _ = restore_params(base / stage / "checkpoints")
         searcher = exact_searcher(sweep.preset.realm, params, table)
-        hits[when] = clozes.ranks(params, searcher), clozes.rows_found(params, searcher, FOUND)
+        row_QK = clozes.rows_found(params, searcher, FOUND)
+        hits[when] = ranks(row_QK, row_QK >= 0, clozes.gold), row_QK
     chosen, relations = [], set()
     better = np.flatnonzero((hits["before"][0] > 0) & (hits["after"][0] == 0) & (clozes.split_Q == "facts"))
     for number in better:

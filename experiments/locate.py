@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cattrs
 
 from experiments.config import Preset, Stage, from_json
-from realm.text.blocks import FILE_FIELDS, CorpusConfig
-from realm.text.sample import sample_path
 from realm.text.table import BlockTable
 from realm.training.run_folder import RunFolderError, read_json
 
 
 class PresetError(ValueError):
     """A preset.json or config.json that is none, or not one of this version; the message names every wrong field."""
-
-
-def resolve(path: str | None) -> str | None:
-    """`sample:NAME` is a file of the embedded sample; anything else is a path."""
-    return str(sample_path(path.removeprefix("sample:"))) if path and path.startswith("sample:") else path
-
-
-def resolved(corpus: CorpusConfig) -> CorpusConfig:
-    """The corpus config with every `sample:NAME` replaced by its path."""
-    return replace(corpus, **{name: tuple(map(resolve, getattr(corpus, name))) for name in FILE_FIELDS})
 
 
 def read_preset(path: Path) -> Preset:

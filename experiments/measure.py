@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
 
 from experiments.clozes import SEARCHED, ClozeSet
 from experiments.clozes import summary as summary_of_facts
 from experiments.config import Preset, Stage
+from experiments.console import wide_console
 from experiments.questions import KS, QuestionSet, embed_questions
 from experiments.searching import exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
+from realm.evaluation.clozes import ClozeScores
 from realm.evaluation.masked_words import NothingHeldOut, masked_word_loss, require_heldout
 from realm.evaluation.table import ResultTable, Setting
-from realm.protocols import Params
+from realm.protocols import Params, Searcher
 from realm.retrieve import Retrieval
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
@@ -40,8 +43,9 @@ class Measurement:
         """`recall`: stage -> "1", "5", "20" -> fraction; `utility`; `generations`; `masked_words`; see the README."""
         # masked_words is null, with a masked_words_reason, where nothing is held out
         summary: dict[str, Any] = {"corpus": {"rows": self.table.indexed, "fingerprint": self.table.fingerprint}}
-        if self.preset.questions:
-            summary["recall"] = self._recall()
+        found = self._measure()
+        if "recall" in found:
+            summary["recall"] = found["recall"]
         if "realm" in self.finished:
             records = [r for r in read_metrics(self.finished["realm"] / "metrics.jsonl") if "event" not in r]
             summary["utility"] = [{"step": r["step"], "utility": r["utility"]} for r in records]
@@ -49,10 +53,9 @@ class Measurement:
                 {"step": r["step"], "null_probability": r["null_probability"]} for r in records
             ]
             summary["generations"] = generations(self.finished["realm"], self.preset.realm.training.steps)
-            params, _ = restore_params(self.finished["realm"] / "checkpoints")
-            summary |= masked_words(self.preset.realm, params, self.table)
-        if self.preset.facts and "realm" in self.finished:
-            facts = self._facts()
+            summary |= found["words"]
+        if "facts" in found:
+            facts = found["facts"]
             if not self.preset.questions:  # a job of facts alone: they are its result
                 summary["utility_by_step"] = summary.pop("utility")
                 summary |= facts
@@ -60,44 +63,58 @@ class Measurement:
         summary["stages"] = {name: read_json(folder / "done.json") for name, folder in self.finished.items()}
         return summary
 
-    def _towers(self):
-        """(name, stage, parameters) of every retriever there is, the untrained one first."""
-        first = self.preset.ict or self.preset.realm
-        yield "untrained", first, first.objective.init(jax.random.key(first.training.seed))
+    def _measure(self) -> dict[str, Any]:
+        """Recall on questions, clozes of facts, and `masked_words` of a realm stage ("words"), where there are such.
+
+        Each retriever embeds the corpus once for all of them.
+        """
+        preset, table, found = self.preset, self.table, {}
+        asked = QuestionSet(preset.questions, table, preset.max_questions) if preset.questions else None
+        clozes = None
+        if preset.facts and "realm" in self.finished:
+            clozes = ClozeSet(self.out / "facts", table, preset.realm.objective, FACTS_ASKED)
+            self._add_facts("bm25", "bm25", clozes, clozes.bm25())
+        recall, started, scores = {}, None, None
+        for name, stage, params in self._towers(every=bool(asked or clozes)):
+            searcher = cache(partial(exact_searcher, stage, params, table))
+            if asked:
+                q_QE = embed_questions(stage.objective, params, table, asked.questions)
+                recall[name] = asked.row(search_all(searcher(), q_QE, max(KS)))
+                self.recall.add(name, asked.setting("exact"), recall[name])
+            if clozes:
+                scores = clozes.scores(params, searcher()) if name == "realm" else None
+                rank_Q = scores.rank_Q if scores else clozes.ranks(params, searcher())
+                started = rank_Q if name in ("untrained", "ict") else started
+                self._add_facts(name, "exact", clozes, rank_Q, scores)
+            if name == "realm":
+                found["words"] = masked_words(stage, params, table, searcher)
+        if asked:
+            hits = Bm25(table).search([q.question for q in asked.questions], max(KS))
+            recall["bm25"] = asked.row(hits)
+            self.recall.add("bm25", asked.setting("bm25"), recall["bm25"])
+            found["recall"] = {
+                name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in recall.items()
+            }
+        if clozes:
+            found["facts"] = summary_of_facts(clozes, started, scores)
+        return found
+
+    def _towers(self, every: bool):
+        """(name, stage, parameters) of the realm stage's retriever or, with `every`, of all, the untrained first."""
+        if every:
+            first = self.preset.ict or self.preset.realm
+            yield "untrained", first, first.objective.init(jax.random.key(first.training.seed))
         stages = {**self.preset.stages(), "ict_continued": self.preset.ict}
-        for name in ("ict", "ict_continued", "realm"):
+        for name in ("ict", "ict_continued", "realm") if every else ("realm",):
             if name in self.finished:
                 yield name, stages[name], restore_params(self.finished[name] / "checkpoints")[0]
 
-    def _recall(self) -> dict[str, dict[str, float]]:
-        asked = QuestionSet(self.preset.questions, self.table, self.preset.max_questions)
-        results = {}
-        for name, stage, params in self._towers():
-            searcher = exact_searcher(stage, params, self.table)
-            q_QE = embed_questions(stage.objective, params, self.table, asked.questions)
-            results[name] = asked.row(search_all(searcher, q_QE, max(KS)))
-            self.recall.add(name, asked.setting("exact"), results[name])
-        hits = Bm25(self.table).search([q.question for q in asked.questions], max(KS))
-        results["bm25"] = asked.row(hits)
-        self.recall.add("bm25", asked.setting("bm25"), results["bm25"])
-        return {name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in results.items()}
-
-    def _facts(self) -> dict[str, Any]:
-        clozes = ClozeSet(self.out / "facts", self.table, self.preset.realm.objective, FACTS_ASKED)
-
-        def setting(index: str) -> Setting:
-            split = f"{len(clozes.clozes)} statements"
-            return Setting("facts", split, self.table.indexed, self.table.fingerprint, SEARCHED, index)
-
-        rank_Q, first = clozes.bm25(), None
-        self.facts.add("bm25", setting("bm25"), clozes.row(rank_Q))
-        for name, stage, params in self._towers():
-            searcher = exact_searcher(stage, params, self.table)
-            scores = clozes.scores(params, searcher) if name == "realm" else None
-            rank_Q = scores.rank_Q if scores else clozes.ranks(params, searcher)
-            first = rank_Q if name in ("untrained", "ict") else first
-            self.facts.add(name, setting("exact"), clozes.row(rank_Q, scores))
-        return summary_of_facts(clozes, first, scores)
+    def _add_facts(
+        self, name: str, index: str, clozes: ClozeSet, rank_Q: np.ndarray, scores: ClozeScores | None = None
+    ) -> None:
+        split, table = f"{len(clozes.clozes)} statements", self.table
+        setting = Setting("facts", split, table.indexed, table.fingerprint, SEARCHED, index)
+        self.facts.add(name, setting, clozes.row(rank_Q, scores))
 
     def show(self, summary: dict[str, Any]) -> None:
         console = wide_console()
@@ -117,28 +134,24 @@ class Measurement:
         console.print(f"{summary['minutes']} minutes, {self.out / 'summary.json'}")
 
 
-def wide_console() -> Console:
-    """The terminal, or 120 columns where the output is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
-
-
-def heldout_loss(stage: Stage, params: Params, table: BlockTable, limit: int = 512) -> dict[str, Any]:
-    """Masked-word loss on held-out sentences with and without retrieval, blocks embedded afresh, or NothingHeldOut."""
+def heldout_loss(
+    stage: Stage, params: Params, table: BlockTable, searcher: Callable[[], Searcher], limit: int = 512
+) -> dict[str, Any]:
+    """Masked-word loss on held-out sentences with and without retrieval, or NothingHeldOut. `searcher` is asked for
+    only where there is something to measure on."""
     objective = stage.objective
     units = objective.units(table, heldout=True)
     require_heldout(units)  # before the whole corpus is embedded for nothing
-    searcher = exact_searcher(stage, params, table)
     retrieval = Retrieval(table, candidates=objective.candidates, block_lengths=objective.block_lengths)
     return masked_word_loss(
-        objective, params, units, collate=collate, retrieval=retrieval, searcher=searcher, limit=limit
+        objective, params, units, collate=collate, retrieval=retrieval, searcher=searcher(), limit=limit
     )
 
 
-def masked_words(stage: Stage, params: Params, table: BlockTable) -> dict[str, Any]:
+def masked_words(stage: Stage, params: Params, table: BlockTable, searcher: Callable[[], Searcher]) -> dict[str, Any]:
     """{"masked_words": `heldout_loss`}, or null with a "masked_words_reason" where nothing is held out."""
     try:
-        return {"masked_words": heldout_loss(stage, params, table)}
+        return {"masked_words": heldout_loss(stage, params, table, searcher)}
     except NothingHeldOut as error:
         return {"masked_words": None, "masked_words_reason": str(error)}
 

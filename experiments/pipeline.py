@@ -20,9 +20,9 @@ from typing import Any
 import jax
 
 from experiments.config import Preset, Stage, to_json
-from experiments.locate import resolved
 from experiments.measure import Measurement
 from experiments.preflight import PreflightError, preflight
+from experiments.samples import resolved
 from index_refresh.recipe import Recipe
 from index_refresh.schedule import parse_schedule
 from realm.protocols import Params

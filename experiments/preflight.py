@@ -7,9 +7,10 @@ import importlib.util
 import jax
 
 from experiments.config import Preset, Stage
-from experiments.locate import resolve
+from experiments.samples import resolve
+from index_refresh.device import refuse_tpu
 from index_refresh.process import Process
-from index_refresh.schedule import Delayed, Drift, parse_schedule
+from index_refresh.schedule import Drift, parse_schedule, refuse_delayed
 from index_refresh.sync import Sync
 from realm.index.scann import Scann
 from realm.text.plan import BatchPlan
@@ -73,21 +74,15 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
                 f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
             )
     schedule, engine = parse_schedule(refresh.schedule), refresh.engine
-    if isinstance(schedule, Delayed) and not isinstance(engine, Sync):
-        raise PreflightError(
-            f"{name}.refresh.schedule={refresh.schedule!r} says when an index is adopted, which only the engine Sync "
-            f"can keep; found {type(engine).__name__}"
-        )
+    if not isinstance(engine, Sync):
+        refuse_delayed(schedule, type(engine).__name__.lower())
     if isinstance(schedule, Drift) and stage.training.watch.blocks == 0:
         raise PreflightError(
             f"{name}.refresh.schedule={refresh.schedule!r} is measured on the watch's probe: wanted "
             f"{name}.training.watch.blocks above 0"
         )
-    if isinstance(engine, Process) and jax.default_backend() == "tpu":
-        raise PreflightError(
-            f"{name}.refresh.engine: one process owns all chips of a TPU host, so a child finds none: wanted "
-            "Interleave, or External with `realm refresh` on another slice"
-        )
+    if isinstance(engine, Process):
+        refuse_tpu(jax.default_backend())
     if isinstance(refresh.index, Scann) and importlib.util.find_spec("scann") is None:
         raise PreflightError(
             f"{name}.refresh.index is Scann, but scann is not installed (Linux only): pip install scann, or Exact"

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments.locate import resolve
+from experiments.samples import resolve
 from realm.evaluation.answers import BlockAnswers
 from realm.evaluation.recall import answer_recall_at, gold_rows, recall_at
 from realm.evaluation.table import Rate, Setting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from experiments.console import wide_console
 from experiments.locate import Run, open_run
-from experiments.measure import masked_words, masked_words_line, wide_console
+from experiments.measure import masked_words, masked_words_line
 from experiments.questions import KS, QuestionSet, embed_questions
 from experiments.searching import embedded, exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
@@ -45,10 +47,11 @@ def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[s
     questions = questions or run.preset.questions
     if limit is None and questions == run.preset.questions:
         limit = run.preset.max_questions  # the same sample as in the summary, hence the same numbers
+    vectors = cache(lambda: list(embedded(run.stage, params, run.table)))
     if "retriever" in params and questions:
-        found["recall"] = _recall(run, params, step, questions, limit, console)
+        found["recall"] = _recall(run, params, step, questions, limit, vectors(), console)
     if run.stage.objective.candidates:
-        found |= masked_words(run.stage, params, run.table)
+        found |= masked_words(run.stage, params, run.table, lambda: Exact().build(vectors()))
         console.print(masked_words_line(found), markup=False)
     if not found:
         raise NothingToShow(
@@ -57,11 +60,18 @@ def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[s
     return found
 
 
-def _recall(run: Run, params: Params, step: int, questions: str, limit: int | None, console: Console) -> Any:
+def _recall(
+    run: Run,
+    params: Params,
+    step: int,
+    questions: str,
+    limit: int | None,
+    vectors: list[np.ndarray],
+    console: Console,
+) -> Any:
     asked = QuestionSet(questions, run.table, limit)
     table = ResultTable(f"Retrieval of {run.folder.name} at step {step}")
     objective, refresh = run.stage.objective, run.stage.refresh
-    vectors = list(embedded(run.stage, params, run.table))
     exact = Exact().build(vectors)
     q_QE = embed_questions(objective, params, run.table, asked.questions)
     best = search_all(exact, q_QE, max(KS))

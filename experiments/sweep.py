@@ -21,7 +21,7 @@ import numpy as np
 from rich.table import Table
 
 from experiments.config import Preset, Stage, to_json
-from experiments.measure import wide_console
+from experiments.console import wide_console
 from experiments.pipeline import continued, locked, open_corpus, run_stage
 from experiments.preflight import preflight
 from realm.training.run_folder import changed_fields, read_json, write_json

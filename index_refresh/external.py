@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from index_refresh import snapshot
 from index_refresh.generation import Generation, GenerationCorrupt
-from index_refresh.heartbeat import Pulsation, read_heartbeat
+from index_refresh.heartbeat import read_heartbeat
 from index_refresh.recipe import Recipe
-from index_refresh.schedule import Delayed, Schedule, ScheduleError
+from index_refresh.schedule import Schedule, refuse_delayed
+from index_refresh.silence import Silence, describe
 from index_refresh.snapshot import SnapshotStore
 from index_refresh.store import GenerationStore
 from index_refresh.sync import RefresherClosed, check_limits, cost, facts, silent
@@ -71,41 +72,6 @@ class External:
         )
 
 
-class Silence:
-    """Tells once when a refresher of somebody else's falls silent, and once when it is back."""
-
-    def __init__(self, run: Path, seconds: float, report: Report) -> None:
-        self.run, self.seconds, self.report = run, seconds, report
-        self.pulsation, self.silent = Pulsation(run), False
-
-    def check(self) -> None:
-        silence = self.pulsation.silence()
-        if (silence > self.seconds) != self.silent:
-            self.silent = not self.silent
-            self.report(
-                f"WARNING {describe(self.run)}, silent for {silence:.0f} s" if self.silent else "refresher back"
-            )
-
-    def wake(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def facts(self) -> dict[str, Any]:
-        return {"silent": self.silent}
-
-
-def describe(run: Path) -> str:
-    """What is known of a refresher from its last heartbeat, for people."""
-    beat = read_heartbeat(run)
-    if beat is None:
-        return f"no refresher has ever worked on {run}: start `realm refresh` there"
-    progress = beat["progress"]
-    return (
-        f"refresher pid {beat['pid']} on {beat['host']}: {beat['state']}, generation {beat['generation']} of step "
-        f"{beat['step']}, {progress['done']} of {progress['total']} blocks, last error: {beat['last_error'] or 'none'}"
-    )
-
-
 class TrainerSide:
     """The running engine; see `realm.protocols.Refresher`. Only the trainer's main thread calls it."""
 
@@ -121,11 +87,7 @@ class TrainerSide:
         other: Other,
         name: str,
     ) -> None:
-        if isinstance(schedule, Delayed):
-            raise ScheduleError(
-                f"found {schedule}, which says when to adopt; the {name} engine adopts when a generation is there. "
-                "Use engine sync"
-            )
+        refuse_delayed(schedule, name)
         self.config, self.schedule, self.report, self.name = config, schedule, report, name
         self.max_age = config.max_age
         self.store, self.snapshots, self.other = GenerationStore(folder, recipe), SnapshotStore(folder), other

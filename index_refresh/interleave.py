@@ -20,7 +20,7 @@ from index_refresh.embed import count_batches
 from index_refresh.generation import Generation
 from index_refresh.heartbeat import Heartbeat, Progress
 from index_refresh.recipe import Recipe
-from index_refresh.schedule import Delayed, Schedule, ScheduleError
+from index_refresh.schedule import Schedule, refuse_delayed
 from index_refresh.snapshot import SnapshotStore
 from index_refresh.store import GenerationStore
 from index_refresh.sync import RefresherClosed, check_limits, cost, facts, silent
@@ -46,8 +46,7 @@ class Interleave:
     ) -> InterleavedRefresher:
         """Opens a run folder, new or killed. Raises RefresherTaken, and ScheduleError for a schedule with a latency of
         its own."""
-        if isinstance(schedule, Delayed):
-            raise ScheduleError(f"found {schedule}: interleaving has its own latency. Use engine sync")
+        refuse_delayed(schedule, "interleave")
         return InterleavedRefresher(self, recipe, schedule, Path(folder), report)
 
 

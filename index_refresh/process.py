@@ -21,10 +21,11 @@ import jax
 from index_refresh.child import SETTINGS, Order, write_order
 from index_refresh.claim import Claim
 from index_refresh.device import DeviceError, environment, refuse_tpu
-from index_refresh.external import TrainerSide, describe
+from index_refresh.external import TrainerSide
 from index_refresh.heartbeat import Heartbeat, Pulsation
 from index_refresh.recipe import Recipe
 from index_refresh.schedule import Schedule
+from index_refresh.silence import describe
 from index_refresh.sync import check_limits, silent
 from realm.protocols import Report
 

@@ -155,6 +155,17 @@ class Recorded:
 
 
 Delayed = Latency | Recorded
+
+
+def refuse_delayed(schedule: Schedule, engine: str) -> None:
+    """Raises ScheduleError for a schedule that says itself when to adopt, which only the engine sync can keep."""
+    if isinstance(schedule, Delayed):
+        raise ScheduleError(
+            f"found {schedule}, which says when to adopt; the {engine} engine adopts when a generation is there. "
+            "Use engine sync"
+        )
+
+
 Schedule = Every | Never | Ramp | Drift | Delayed
 
 

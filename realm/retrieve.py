@@ -57,6 +57,11 @@ def choose_candidates(hits: Hits, own_B: np.ndarray, group_N: np.ndarray, k: int
     return Candidates(id_BK, valid_BK, own_BL.any(axis=1))
 
 
+def queries_of(batch: Arrays) -> Arrays:
+    """What `Objective.embed_queries` reads of a batch: the arrays named `query_*`."""
+    return {name: array for name, array in batch.items() if name.startswith("query_")}
+
+
 def null_only(rows: int) -> Candidates:
     """The null block for each of `rows` queries: a model without retrieval."""
     return Candidates(np.full((rows, 1), NULL, np.int32), np.ones((rows, 1), bool), np.zeros(rows, bool))

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from realm.evaluation.scores import compiled_pattern
+from realm.text.answer_tokens import token_pattern
 
 
 class Blocks(Protocol):
@@ -35,34 +35,13 @@ class AnswerError(ValueError):
     """The answers or the rows are not of the wanted form."""
 
 
-def _ranges(keep: Callable[[str], bool]) -> str:
-    """A regular-expression character class body of every code point whose Unicode category passes `keep`."""
-    part, start = [], None
-    for code in range(sys.maxunicode + 2):
-        inside = code <= sys.maxunicode and keep(unicodedata.category(chr(code)))
-        if inside and start is None:
-            start = code
-        elif not inside and start is not None:
-            part.append(f"\\U{start:08x}-\\U{code - 1:08x}")
-            start = None
-    return "".join(part)
-
-
-@cache
-def _finder() -> Callable[[str], list[str]]:
-    # Built from the categories themselves: `\w` has no combining marks in it, and has the underscore.
-    word = _ranges(lambda category: category[0] in "LNM")
-    blank = _ranges(lambda category: category[0] in "ZC")
-    return re.compile(f"[{word}]+|[^{word}{blank}]").findall
-
-
 def joined(text: str) -> str:
     """The tokens of `text` with one space before, between and after; "" where there is none.
 
     No token holds a space, so an answer's tokens lie side by side in a text exactly if its `joined` string is a
     substring of the text's.
     """
-    token = _finder()(unicodedata.normalize("NFD", text))
+    token = token_pattern().findall(unicodedata.normalize("NFD", text))
     # Lower-cased last: a Greek capital sigma takes its form from its neighbours, which by now are its own token's.
     return f" {' '.join(token).lower()} " if token else ""
 

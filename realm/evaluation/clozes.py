@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from realm.protocols import Arrays, Objective, Params, Searcher
-from realm.retrieve import Retrieval
+from realm.retrieve import Retrieval, queries_of
 
 
 class Guesser(Objective, Protocol):
@@ -52,26 +52,6 @@ def ranks(id_QK: np.ndarray, valid_QK: np.ndarray, gold: Sequence[np.ndarray]) -
     return rank_Q
 
 
-def cloze_ranks(
-    objective: Objective,
-    params: Params,
-    examples: Sequence[Arrays],
-    gold: Sequence[np.ndarray],
-    *,
-    collate: Callable[[list[Arrays]], Arrays],
-    searcher: Searcher,
-    search: int = 20,
-    batch_size: int = 64,
-) -> np.ndarray:
-    """int64 [Q]: the place of the first gold row among `search` rows, `search` where it was not found."""
-    embed = jax.jit(objective.embed_queries)
-    parts = []
-    for batch, real, wanted in _batches(examples, gold, collate, batch_size):
-        hits = searcher.search(_embedded(embed, params, batch), min(search, searcher.rows))
-        parts.append(ranks(hits.id_BK[:real], hits.valid_BK[:real], wanted))
-    return np.concatenate(parts)
-
-
 def cloze_rows(
     objective: Objective,
     params: Params,
@@ -85,10 +65,27 @@ def cloze_rows(
     """int64 [Q, k]: the rows found first, -1 where the index has no more."""
     embed = jax.jit(objective.embed_queries)
     parts = []
-    for batch, real, _ in _batches(examples, [np.zeros(0, np.int64)] * len(examples), collate, batch_size):
+    for batch, real in _batches(examples, collate, batch_size):
         hits = searcher.search(_embedded(embed, params, batch), k)
         parts.append(np.where(hits.valid_BK, hits.id_BK, -1)[:real])
     return np.concatenate(parts)
+
+
+def cloze_ranks(
+    objective: Objective,
+    params: Params,
+    examples: Sequence[Arrays],
+    gold: Sequence[np.ndarray],
+    *,
+    collate: Callable[[list[Arrays]], Arrays],
+    searcher: Searcher,
+    search: int = 20,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """int64 [Q]: the place of the first gold row among `search` rows, `search` where it was not found."""
+    k = min(search, searcher.rows)
+    row_QK = cloze_rows(objective, params, examples, collate=collate, searcher=searcher, k=k, batch_size=batch_size)
+    return ranks(row_QK, row_QK >= 0, gold)
 
 
 def cloze_scores(
@@ -108,30 +105,28 @@ def cloze_scores(
     guess = jax.jit(objective.guesses)
     parts: list[tuple[np.ndarray, ...]] = []
     search = min(search, searcher.rows)
-    for batch, real, wanted in _batches(examples, gold, collate, batch_size):
+    for batch, real in _batches(examples, collate, batch_size):
         q_BE = _embedded(embed, params, batch)
         hits = searcher.search(q_BE, search)
-        rank_B = ranks(hits.id_BK[:real], hits.valid_BK[:real], wanted)
         candidates = retrieval.search(searcher, q_BE, batch["own_B"])
         guess_BM, null_BM, log_B, log_null_B = jax.device_get(
             guess(params, objective.found(batch, retrieval.retrieved(candidates)))
         )
         masked_BM = batch["weight_BM"] > 0
         right = [np.all((token_BM == batch["target_BM"]) | ~masked_BM, axis=1) for token_BM in (guess_BM, null_BM)]
-        parts.append((rank_B, *(array[:real] for array in (*right, log_B, log_null_B))))
-    rank_Q, correct_Q, correct_null_Q, log_Q, log_null_Q = (np.concatenate(one) for one in zip(*parts, strict=True))
-    return ClozeScores(rank_Q, search, correct_Q, correct_null_Q, log_Q, log_null_Q)
+        parts.append(tuple(array[:real] for array in (hits.id_BK, hits.valid_BK, *right, log_B, log_null_B)))
+    id_QK, valid_QK, *of_reader = (np.concatenate(one) for one in zip(*parts, strict=True))
+    return ClozeScores(ranks(id_QK, valid_QK, gold), search, *of_reader)
 
 
 def _batches(
-    examples: Sequence[Arrays], gold: Sequence[np.ndarray], collate: Callable[[list[Arrays]], Arrays], size: int
-) -> Iterator[tuple[Arrays, int, Sequence[np.ndarray]]]:
-    """(batch, how many of its examples count, their gold rows): the last batch is filled up with its first example."""
+    examples: Sequence[Arrays], collate: Callable[[list[Arrays]], Arrays], size: int
+) -> Iterator[tuple[Arrays, int]]:
+    """(batch, how many of its examples count): the last batch is filled up with its first example."""
     for start in range(0, len(examples), size):
         some = list(examples[start : start + size])
-        yield collate(some + some[:1] * (size - len(some))), len(some), gold[start : start + size]
+        yield collate(some + some[:1] * (size - len(some))), len(some)
 
 
 def _embedded(embed: Callable[..., Any], params: Params, batch: Arrays) -> np.ndarray:
-    queries = {name: array for name, array in batch.items() if name.startswith("query_")}
-    return np.asarray(embed({"retriever": params["retriever"]}, queries))
+    return np.asarray(embed({"retriever": params["retriever"]}, queries_of(batch)))

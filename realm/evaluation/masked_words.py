@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from realm.protocols import Objective, Params, Searcher, Units
-from realm.retrieve import Retrieval
+from realm.retrieve import Retrieval, queries_of
 from realm.text.plan import BatchPlan, batches, example_rng
 
 
@@ -67,8 +67,7 @@ def masked_word_loss(
     masked = 0.0
     for batch in batches(plan, make, start=0, stop=stop):
         if retrieval is not None:
-            queries = {k: v for k, v in batch.items() if k.startswith("query_")}
-            q_BE = np.asarray(embed({"retriever": params["retriever"]}, queries))
+            q_BE = np.asarray(embed({"retriever": params["retriever"]}, queries_of(batch)))
             candidates = retrieval.search(searcher, q_BE, batch["own_B"])
             batch = objective.found(batch, retrieval.retrieved(candidates))
         value, metrics = jax.device_get(loss(params, batch))

@@ -26,7 +26,7 @@ class AnswerTokens(NamedTuple):
 def answer_tokens(text: str) -> AnswerTokens:
     """The tokens of `text` with their characters."""
     plain = unicodedata.normalize("NFD", text)
-    found = [(match.start(), match.end()) for match in _finder()(plain)]
+    found = [match.span() for match in token_pattern().finditer(plain)]
     token = tuple(plain[start:end].lower() for start, end in found)
     if plain == text:
         return AnswerTokens(token, tuple(start for start, _ in found), tuple(end for _, end in found))
@@ -57,11 +57,12 @@ def token_runs(tokens: tuple[str, ...], run: tuple[str, ...]) -> Iterator[tuple[
 
 
 @cache
-def _finder() -> Callable[[str], Iterator[re.Match[str]]]:
+def token_pattern() -> re.Pattern[str]:
+    """What one token is, in a text in NFD."""
     # Built from the categories themselves: `\w` has no combining marks in it, and has the underscore.
     word = _ranges(lambda category: category[0] in "LNM")
     blank = _ranges(lambda category: category[0] in "ZC")
-    return re.compile(f"[{word}]+|[^{word}{blank}]").finditer
+    return re.compile(f"[{word}]+|[^{word}{blank}]")
 
 
 def _ranges(keep: Callable[[str], bool]) -> str:

@@ -108,9 +108,10 @@ class SentenceUnits:
         self.table = table
         size_S = table.sentence_S4[:, 1] - table.sentence_S4[:, 0]
         block = _Choice(np.ones(table.rows, bool))
-        if table.only_retrieved.start < table.only_retrieved.stop:
-            row_N = np.arange(table.rows)
-            block.drop((row_N >= table.only_retrieved.start) & (row_N < table.only_retrieved.stop), "only retrieved")
+        only_retrieved_N = np.zeros(table.rows, bool)
+        only_retrieved_N[table.only_retrieved] = True
+        if only_retrieved_N.any():
+            block.drop(only_retrieved_N, "only retrieved")
         _drop_blocks(block, table, heldout)
         taken_S = _Choice(np.ones(len(size_S), bool))
         sentences_N = np.diff(table.sentence_offset_N1)

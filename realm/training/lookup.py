@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from realm.protocols import Arrays, GenerationLike, Objective, Params, Refresher, Searcher
-from realm.retrieve import Retrieval, best_of
+from realm.retrieve import Retrieval, best_of, queries_of
 from realm.text.table import BlockTable
 from realm.training.drift import Drift
 from realm.training.found import Found
@@ -237,8 +237,7 @@ class Lookup:
     def ask(self, params: Params, batch: Arrays) -> jax.Array:
         """Query vectors [B, E], dispatched; the parameters may be given away right after."""
         towers = self.query_params or {"retriever": params["retriever"]}
-        queries = {name: array for name, array in batch.items() if name.startswith("query_")}
-        return self._embed(towers, shard_batch(queries, self.mesh))
+        return self._embed(towers, shard_batch(queries_of(batch), self.mesh))
 
     def answer(self, query_BE: jax.Array, batch: Arrays, step: int) -> Found:
         """The candidates of a batch from the adopted generation; step: the towers that embedded the queries."""

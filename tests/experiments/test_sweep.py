@@ -9,6 +9,7 @@ import pytest
 from experiments.config import to_json
 from experiments.facts_controls import COLUMNS, VARIANTS, measure
 from experiments.facts_controls import sweep as facts_controls
+from experiments.pipeline import pretrain
 from experiments.presets import facts
 from experiments.sweep import RESULTS, Sweep, SweepError, rows_of, run_sweep, run_variant, seeded, table_of
 from realm.training.run_folder import differences
@@ -115,3 +116,14 @@ def test_what_cannot_be_run_is_named(tmp_path):
         run_sweep(sweep, "facts-controls", tmp_path / "a", 1, 1, ("everything",))
     with pytest.raises(SweepError, match="0 seeds"):
         run_sweep(sweep, "facts-controls", tmp_path / "b", 0, 1)
+
+
+def test_a_job_of_facts_alone_has_their_numbers_at_the_top(tmp_path, capsys):
+    summary = pretrain(small_preset(), tmp_path / "facts", "refuse")
+    assert json.loads((tmp_path / "facts" / "summary.json").read_text()) == summary
+    names = {"recall1_before", "recall1_after", "accuracy_with", "accuracy_without", "utility"}
+    assert all(summary[name] == summary["facts"][name] == summary["by_split"][name]["facts"] for name in names)
+    assert [point["step"] for point in summary["utility_by_step"]] == [1, 2, 3, 4]
+    assert "recall" not in summary and summary["masked_words"]["masked"] > 0 and summary["minutes"] > 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("bm25", "untrained", "ict", "realm", "facts@1"))

@@ -15,8 +15,7 @@ from realm.models.span_reader import SpanReaderConfig, span_reader
 BERT = replace(TINY, gelu="tanh")
 TOWER = DualEncoderConfig(BERT, width=6)
 READER = SpanReaderConfig(BERT, width=5, answer_length=3)
-SETTINGS = {
-    "model_type": "realm",
+COMMON = {
     "vocab_size": 40,
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -28,6 +27,9 @@ SETTINGS = {
     "attention_probs_dropout_prob": 0.0,
     "layer_norm_eps": 1e-12,
     "initializer_range": 0.5,
+}
+SETTINGS = COMMON | {
+    "model_type": "realm",
     "span_hidden_size": 5,
     "max_span_width": 3,
     "reader_layer_norm_eps": 1e-3,
@@ -94,8 +96,12 @@ def reader(tree, outer=""):
 
 
 def write(folder, tensors, **settings):
+    return write_with(folder, tensors, SETTINGS | settings)
+
+
+def write_with(folder, tensors, settings):
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(SETTINGS | settings))
+    (folder / "config.json").write_text(json.dumps(settings))
     save_file(tensors, folder / "model.safetensors")
     return f"hf:{folder}"
 

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import jax
@@ -6,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bert_reference import TINY, shaken
-from safetensors.numpy import load_file, save_file
+from hf_folders import COMMON, LAYER, same, write_with
+from safetensors.numpy import load_file
 
 from realm.models.masked_lm import MaskedLmConfig, masked_lm
 from realm.models.weights import EMBEDDED, WeightsError, bert_config, load_bert
@@ -14,31 +14,7 @@ from realm.models.weights import EMBEDDED, WeightsError, bert_config, load_bert
 CONFIG = replace(TINY, gelu="erf")
 NETWORK = masked_lm(MaskedLmConfig(CONFIG))
 PARAMS = shaken(NETWORK.init(jax.random.key(0)))
-SETTINGS = {
-    "model_type": "bert",
-    "hidden_act": "gelu",
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "max_position_embeddings": 20,
-    "type_vocab_size": 2,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "layer_norm_eps": 1e-12,
-    "initializer_range": 0.5,
-}
-LAYER = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "out": "attention.output.dense",
-    "out_norm": "attention.output.LayerNorm",
-    "up": "intermediate.dense",
-    "down": "output.dense",
-    "down_norm": "output.LayerNorm",
-}
+SETTINGS = COMMON | {"model_type": "bert", "hidden_act": "gelu"}
 
 
 def tensors(prefix="bert.", scale="weight", bias="bias", head=True, pooler=True):
@@ -70,15 +46,7 @@ def tensors(prefix="bert.", scale="weight", bias="bias", head=True, pooler=True)
 
 
 def folder(path, arrays, **settings):
-    path.mkdir(exist_ok=True)
-    (path / "config.json").write_text(json.dumps(SETTINGS | settings))
-    save_file(arrays, path / "model.safetensors")
-    return f"hf:{path}"
-
-
-def same(found, expected):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    return write_with(path, arrays, SETTINGS | settings)
 
 
 @pytest.mark.parametrize("prefix", ["bert.", ""])
