@@ -9,9 +9,11 @@ import pytest
 from experiments.config import to_json
 from experiments.facts_controls import COLUMNS, VARIANTS, measure
 from experiments.facts_controls import sweep as facts_controls
+from experiments.figure import draw
 from experiments.pipeline import pretrain
 from experiments.presets import facts
 from experiments.sweep import RESULTS, Sweep, SweepError, rows_of, run_sweep, run_variant, seeded, table_of
+from experiments.sweeps import SWEEPS
 from realm.training.run_folder import differences
 
 SMALL = {"mlm": 2, "ict": 2, "read": 2, "realm": 4}
@@ -79,6 +81,15 @@ def test_without_a_gradient_the_retriever_stays_what_it_was(small):
     found = {name: json.loads((out / "seed-0" / name / RESULTS).read_text()) for name in ("realm", "gradient stopped")}
     stopped = [point["recall1"] for point in found["gradient stopped"]["curve"]]
     assert len(set(stopped)) == 1
+
+
+def test_a_sweep_is_drawn_even_where_no_query_got_better(small, tmp_path, monkeypatch):
+    sweep, out = small
+    monkeypatch.setitem(SWEEPS, "small", lambda: sweep)
+    draw("small", out, ("realm", "gradient stopped"), tmp_path / "small.png")
+    assert (tmp_path / "small.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SweepError, match="no results of 'ict continued'"):
+        draw("small", out, ("ict continued",), tmp_path / "none.png")
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "realm"])
