@@ -48,7 +48,7 @@ def _frozen(preset: Preset) -> Preset:
     """The retriever never starts."""
     optimizer = preset.realm.training.optimizer
     rate = replace(optimizer.retriever, start=preset.realm.training.steps)
-    return _realm(preset, optimizer=replace(optimizer, retriever=rate))
+    return _realm(preset, refresh={"schedule": "never"}, optimizer=replace(optimizer, retriever=rate))
 
 
 def _cold(preset: Preset) -> Preset:

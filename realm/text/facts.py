@@ -38,9 +38,9 @@ class FactsError(ValueError):
 @dataclass(frozen=True)
 class FactsConfig:
     """blocks: of the knowledge corpus, about (5,000 to 300,000). facts_per_place, facts_per_block: at most.
-    restated: the document of a trained statement also tells its fact in a wording of the blocks; that sentence has no
-    salient span. From such pairs masked language modelling alone learns to copy an object from another wording, which
-    is how the joint encoder can read before it has retrieved anything.
+    restated: the document of a trained statement also tells its fact as a block would; those sentences have no salient
+    span. From such pairs masked language modelling alone learns to copy an object from another wording, which is how
+    the joint encoder can read before it has retrieved anything.
 
     heldout_facts, heldout_subjects: shares of facts and of places whose statements are never trained on;
     heldout_relations: kinds of facts that are not. spellings: share of statements with another spelling of the place,
@@ -48,7 +48,7 @@ class FactsConfig:
     """
 
     blocks: int = 10_000
-    facts_per_place: int = 4
+    facts_per_place: int = 3
     facts_per_block: int = 1
     restated: bool = True
     heldout_facts: float = 0.1
@@ -209,8 +209,11 @@ def _word(
             called = f"{spelling} in {where}" if shared else spelling
             text, spans = _worded([(rng.choice(RELATIONS[fact.relation].query), fact.object)], called)
             if config.restated and split is None:
-                again = _worded([(rng.choice(RELATIONS[fact.relation].knowledge), fact.object)], called)[0]
-                text = f"{text} {again}"
+                told = rng.choice(RELATIONS[fact.relation].knowledge)
+                again = _worded(
+                    [(told, fact.object)], place.name, str(rng.choice(IDENTITY)).format(x=place.name, y=where)
+                )
+                text = f"{text} {again[0]}"
             statement = f"{place.id}-{fact.relation}"
             lines["statements"].append({"id": statement, "title": "", "text": text, "heldout": split is not None})
             lines["spans"].append({"id": statement, "spans": spans})

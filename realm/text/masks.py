@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from realm.text.table import BlockTable
-    from realm.text.units import SentenceUnit
+    from realm.text.units import BlockUnit, SentenceUnit
 
 _CHUNK = 1 << 18  # sentences looked at at once, so that a corpus of any size is scanned in bounded memory
 
@@ -35,14 +35,15 @@ class SalientSpan:
 
     def usable(self, table: BlockTable, max_predictions: int) -> np.ndarray:
         """bool [S], for each sentence of the table: has it a span of at most max_predictions wordpieces?"""
-        _check(max_predictions)
-        size_P = table.span_P6[:, 2] - table.span_P6[:, 1]
-        ok_P = size_P <= max_predictions
-        if self.supported:
-            ok_P &= table.support_P > 0
-        return _with_span(table, ok_P)
+        return _with_span(table, self.usable_spans(table, max_predictions))
 
-    def choose(self, unit: SentenceUnit, rng: np.random.Generator, max_predictions: int) -> np.ndarray:
+    def usable_spans(self, table: BlockTable, max_predictions: int) -> np.ndarray:
+        """bool [P], for each span of the table: may it be hidden?"""
+        _check(max_predictions)
+        ok_P = table.span_P6[:, 2] - table.span_P6[:, 1] <= max_predictions
+        return ok_P & (table.support_P > 0) if self.supported else ok_P
+
+    def choose(self, unit: SentenceUnit | BlockUnit, rng: np.random.Generator, max_predictions: int) -> np.ndarray:
         """The positions to hide, ascending. Raises MaskingError for a sentence that is not usable."""
         _check(max_predictions)
         ok_P = unit.span_P2[:, 1] - unit.span_P2[:, 0] <= max_predictions
@@ -149,8 +150,9 @@ def _check(max_predictions: int) -> None:
         raise MaskingError(f"found max_predictions {max_predictions}, wanted at least 1")
 
 
-def _unusable(unit: SentenceUnit, wanted: str) -> str:
-    return f"found sentence {unit.sentence} of row {unit.row} without {wanted}, wanted one that SentenceUnits holds"
+def _unusable(unit: SentenceUnit | BlockUnit, wanted: str) -> str:
+    what = f"sentence {unit.sentence} of row {unit.row}" if hasattr(unit, "sentence") else f"row {unit.row}"
+    return f"found {what} without {wanted}, wanted one that the units of this masking hold"
 
 
 def _has_word(table: BlockTable, first: int, last: int, limit: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realm.text.masks import Masking
+from realm.text.masks import Masking, SalientSpan
 from realm.text.table import BlockTable
 from realm.text.tokenizer import Tokenizer
 
@@ -21,16 +21,18 @@ class UnitsError(ValueError):
 
 
 class BlockUnit(NamedTuple):
-    """A block: its row, the wordpieces of body and title (int32, no special tokens), and the sentences in the body.
+    """A block: its row, the wordpieces of body and title (int32, no special tokens), and what lies in the body.
 
-    sentence_S2: int32 [S, 2], start and end of each sentence in token_T. special: the tokenizer, which knows the
-    numbers of [CLS], [SEP], [MASK] and padding.
+    sentence_S2, span_P2: int32 [S, 2] and [P, 2], start and end of each sentence and salient span in token_T;
+    support_P: as in SentenceUnit. special: the tokenizer, which knows the numbers of [CLS], [SEP], [MASK] and padding.
     """
 
     row: int
     token_T: np.ndarray
     title_T: np.ndarray
     sentence_S2: np.ndarray
+    span_P2: np.ndarray
+    support_P: np.ndarray
     special: Tokenizer
 
 
@@ -51,16 +53,39 @@ class SentenceUnit(NamedTuple):
     special: Tokenizer
 
 
+class Hiding(NamedTuple):
+    """Spans of at most max_predictions wordpieces that `masking` may hide, in sentences of at most max_tokens."""
+
+    masking: SalientSpan
+    max_predictions: int
+    max_tokens: int
+
+    def usable(self, table: BlockTable) -> np.ndarray:
+        """bool [N]: has the block such a span?"""
+        ok_P = self.masking.usable_spans(table, self.max_predictions)
+        block_P = np.repeat(np.arange(table.rows), np.diff(table.span_offset_N1))
+        sentence_P = table.sentence_offset_N1[block_P] + table.span_P6[:, 0]
+        ok_P = ok_P & (np.diff(table.sentence_S4[:, :2], axis=1)[sentence_P, 0] <= self.max_tokens)
+        return np.bincount(block_P[ok_P], minlength=table.rows) > 0
+
+
 class BlockUnits:
     """The blocks that may be examples, in row order.
 
     heldout: False takes training blocks, True held-out ones, None both. indexed: only blocks that may be retrieved.
+    hiding: only blocks in which it can hide a span, and none that are only retrieved.
     Of byte-identical blocks only the first is taken. length_N int32: wordpieces with title and special tokens. counts:
     units taken, and blocks left out by reason.
     """
 
     def __init__(
-        self, table: BlockTable, *, heldout: bool | None = False, min_sentences: int = 1, indexed: bool = False
+        self,
+        table: BlockTable,
+        *,
+        heldout: bool | None = False,
+        min_sentences: int = 1,
+        indexed: bool = False,
+        hiding: Hiding | None = None,
     ):
         self.table = table
         taken_N = _Choice(np.ones(table.rows, bool))
@@ -68,6 +93,9 @@ class BlockUnits:
             taken_N.drop(np.arange(table.rows) >= table.indexed, "not in the index")
         _drop_blocks(taken_N, table, heldout)
         taken_N.drop(np.diff(table.sentence_offset_N1) < min_sentences, "too few sentences")
+        if hiding is not None:
+            taken_N.drop(_only_retrieved(table), "only retrieved")
+            taken_N.drop(~hiding.usable(table), "nothing to mask")
         self._row_N, self.counts = taken_N.finish()
         self.length_N = table.length_N[self._row_N]
 
@@ -78,7 +106,15 @@ class BlockUnits:
         """Unit `index`. Raises IndexError outside 0 .. len - 1."""
         row = int(self._row_N[_inside(index, self)])
         table = self.table
-        return BlockUnit(row, table.token_T(row), table.title_T(row), table.sentences(row)[:, :2], table.tokenizer)
+        return BlockUnit(
+            row,
+            table.token_T(row),
+            table.title_T(row),
+            table.sentences(row)[:, :2],
+            table.spans(row)[:, 1:3],
+            table.support(row),
+            table.tokenizer,
+        )
 
     def name(self, index: int) -> str:
         """What a message calls unit `index`: its block's id."""
@@ -108,10 +144,8 @@ class SentenceUnits:
         self.table = table
         size_S = table.sentence_S4[:, 1] - table.sentence_S4[:, 0]
         block = _Choice(np.ones(table.rows, bool))
-        only_retrieved_N = np.zeros(table.rows, bool)
-        only_retrieved_N[table.only_retrieved] = True
-        if only_retrieved_N.any():
-            block.drop(only_retrieved_N, "only retrieved")
+        if _only_retrieved(table).any():
+            block.drop(_only_retrieved(table), "only retrieved")
         _drop_blocks(block, table, heldout)
         taken_S = _Choice(np.ones(len(size_S), bool))
         sentences_N = np.diff(table.sentence_offset_N1)
@@ -167,6 +201,13 @@ class _Choice:
         counts = {reason: int(dropped_N.sum()) for reason, dropped_N in self.reasons.items()}
         number_N = np.flatnonzero(self.taken_N)
         return number_N, {"taken": len(number_N), **counts}
+
+
+def _only_retrieved(table: BlockTable) -> np.ndarray:
+    """bool [N]: blocks that are never masked."""
+    only_N = np.zeros(table.rows, bool)
+    only_N[table.only_retrieved] = True
+    return only_N
 
 
 def _drop_blocks(choice: _Choice, table: BlockTable, heldout: bool | None) -> None:

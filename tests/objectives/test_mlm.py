@@ -8,6 +8,7 @@ import pytest
 
 from realm.models.masked_lm import masked_lm
 from realm.objectives.mlm import Mlm
+from realm.text.masks import SalientSpan
 from realm.text.plan import example_rng
 from tests.objectives.small import (
     JOINT,
@@ -161,6 +162,7 @@ def test_padding_changes_nothing(table, units, batch):
 NAMES = {
     "token_BT": "token_T",
     "length_B": "length",
+    "first_B": "first",
     "position_BM": "position_M",
     "target_BM": "target_M",
     "weight_BM": "weight_M",
@@ -188,3 +190,52 @@ def test_it_takes_every_training_block_and_retrieves_nothing(table, units):
     for embed in (replace(MLM).embed_queries, MLM.embed_items):
         with pytest.raises(TypeError, match="retrieves nothing"):
             embed(PARAMS, {})
+
+
+def hides(table, **changes):
+    mlm = replace(MLM, masking=SalientSpan(), max_predictions=3, **changes)
+    return mlm, mlm.units(table)
+
+
+@pytest.mark.parametrize("supported", [False, True])
+def test_a_salient_span_is_hidden_and_the_rest_of_its_block_is_the_second_segment(table, supported):
+    mlm, _ = hides(table)
+    mlm = replace(mlm, masking=SalientSpan(supported=supported))
+    units = mlm.units(table)
+    assert 0 < len(units) < len(MLM.units(table)) and units.counts["nothing to mask"] > 0
+    for index in range(len(units)):
+        unit, special = units[index], units[index].special
+        example = mlm.example(unit, np.random.default_rng(index), 64)
+        count, first = count_of(example), int(example["first"])
+        position = example["position_M"][:count]
+        assert (example["token_T"][position] == special.mask).all() and (
+            example["token_T"] == special.mask
+        ).sum() == count
+        restored_T = example["token_T"].copy()
+        restored_T[position] = example["target_M"][:count]
+        sentence = [
+            ends
+            for ends in unit.sentence_S2.tolist()
+            if unit.token_T[slice(*ends)].tolist() == restored_T[1 : first - 1].tolist()
+        ]
+        (start, end) = sentence[0]
+        span = [start + position[0] - 1, start + position[-1]]
+        number = unit.span_P2.tolist().index(span)
+        assert count == span[1] - span[0] <= 3 and (not supported or unit.support_P[number] > 0)
+        rest = np.concatenate([unit.token_T[:start], unit.token_T[end:]]).tolist()[: 64 - 3 - (end - start)]
+        whole = [special.cls, *unit.token_T[start:end].tolist(), special.sep, *rest, special.sep]
+        assert restored_T.tolist() == whole + [special.pad] * (64 - len(whole)) and example["length"] == len(whole)
+
+
+def test_the_second_segment_is_told_to_the_encoder(table):
+    mlm, _ = hides(table)
+    batch = batch_of(mlm, table)
+    one = batch | {"first_B": batch["length_B"]}
+    assert loss_of(mlm, PARAMS, batch)[0] != pytest.approx(float(loss_of(mlm, PARAMS, one)[0]), rel=1e-5)
+
+
+def test_a_sentence_longer_than_the_longest_batch_is_not_asked_for(table):
+    (short, units), (_, more) = hides(table, batch_lengths=(16,)), hides(table)
+    assert 0 < len(units) < len(more)
+    for index in range(len(units)):
+        assert 0 < count_of(short.example(units[index], np.random.default_rng(0), 16)) <= 3

@@ -32,6 +32,8 @@ def test_block_units(table, heldout, min_sentences):
         np.testing.assert_array_equal(unit.token_T, table.token_T(unit.row))
         np.testing.assert_array_equal(unit.title_T, table.title_T(unit.row))
         np.testing.assert_array_equal(unit.sentence_S2, table.sentences(unit.row)[:, :2])
+        np.testing.assert_array_equal(unit.span_P2, table.spans(unit.row)[:, 1:3])
+        np.testing.assert_array_equal(unit.support_P, table.support(unit.row))
         assert len(unit.title_T) + len(unit.token_T) + 3 == table.length_N[unit.row]
 
 
