@@ -1,4 +1,5 @@
-"""`realm data build | inspect | edit`: documents to a corpus folder, what is in one, and a new version of one."""
+"""`realm data build | inspect | edit | tag | embed`: documents to a corpus folder, what is in one, a new version of one
+and its index, and salient spans."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ wanted one of
   realm data build DOCUMENTS... --out DIR                  JSON lines, BEIR, KILT, DPR, MediaWiki dumps, Parquet, ...
   realm data inspect CORPUS                                counts, lengths, what was left out and why, sample blocks
   realm data edit CORPUS --add FILE --delete ID --replace FILE --out DIR
+  realm data tag DOCUMENTS... --tagger TAGGER --out SPANS  salient spans by a trained tagger, spaCy, links or a file
+  realm data embed CORPUS --like RUN --out DIR             the index of an edited corpus
 (each with --help)"""
 
 
@@ -41,7 +44,8 @@ class DataInspect:
     verify: bool = False
     """Read every file and compare its sha256 with the manifest's."""
     json: Path | None = None
-    """Also write all of it to this file: `counts`, `lengths`, `skips`, `kinds`, `warnings`, `lineage`, `blocks`."""
+    """Also write all of it to this file: `counts`, `lengths`, `skips`, `kinds`, `taggers`, `warnings`, `lineage`,
+    `blocks`."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class DataEdit:
 
 
 def data(arguments: list[str]) -> int:
-    """realm data build | inspect | edit"""
+    """realm data build | inspect | edit | tag | embed"""
     if not arguments or arguments[0] not in VERBS:
         raise UsageError(USAGE)
     return VERBS[arguments[0]](arguments[1:])
@@ -112,7 +116,27 @@ def edit(arguments: list[str]) -> int:
     return 0
 
 
-VERBS: dict[str, Callable[[list[str]], int]] = {"build": build, "inspect": inspect, "edit": edit}
+def tag(arguments: list[str]) -> int:
+    """realm data tag DOCUMENTS --tagger TAGGER --out SPANS"""
+    from experiments.data_tag import tag as run
+
+    return run(arguments)
+
+
+def embed(arguments: list[str]) -> int:
+    """realm data embed CORPUS --like RUN --out DIR"""
+    from experiments.data_embed import embed as run
+
+    return run(arguments)
+
+
+VERBS: dict[str, Callable[[list[str]], int]] = {
+    "build": build,
+    "inspect": inspect,
+    "edit": edit,
+    "tag": tag,
+    "embed": embed,
+}
 
 
 def _named(option: str, arguments: list[str]) -> list[str]:

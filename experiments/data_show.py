@@ -44,6 +44,7 @@ def inspected(table: BlockTable, blocks: int, seed: int) -> dict[str, Any]:
         "warnings": manifest["warnings"],
         "lineage": manifest.get("lineage"),
         "kinds": _kinds(table),
+        "taggers": _taggers(table),
         "lengths": {
             "histogram": _histogram(table.length_N),
             "quantiles": {
@@ -66,6 +67,9 @@ def show_inspected(found: dict[str, Any]) -> None:
     for kind in found["kinds"]:
         line = f"  kind   {kind['kind']}: {kind['spans']} spans, {kind['supported']} of them also in another block"
         console.print(line, markup=False)
+    for tagger in found["taggers"]:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in tagger["kinds"].items())
+        console.print(f"  tagger {tagger['tagger']}: {tagger['spans']} spans ({kinds})", markup=False)
     for name, at in found["lengths"]["quantiles"].items():
         values = " ".join(f"{value:g}" for value in at.values())
         console.print(f"  {name}, least, quarter, half, three quarters, most: {values}", markup=False)
@@ -99,6 +103,22 @@ def _kinds(table: BlockTable) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["spans"])
 
 
+def _taggers(table: BlockTable) -> list[dict[str, Any]]:
+    """For each tagger how many spans it found, and of which kinds; most first."""
+    kinds = len(table.kinds)
+    pair_P = table.tagger_P.astype(np.int64) * kinds + table.span_P6[:, 5]
+    count_TK = np.bincount(pair_P, minlength=len(table.taggers) * kinds).reshape(len(table.taggers), kinds)
+    rows = [
+        {
+            "tagger": name,
+            "spans": int(count_K.sum()),
+            "kinds": {table.kinds[kind]: int(count_K[kind]) for kind in np.argsort(-count_K) if count_K[kind]},
+        }
+        for name, count_K in zip(table.taggers, count_TK, strict=True)
+    ]
+    return sorted(rows, key=lambda row: -row["spans"])
+
+
 def _histogram(length_N: np.ndarray) -> list[dict[str, int]]:
     """Blocks by length in wordpieces, both ends of a bin in it."""
     low, high = int(length_N.min()), int(length_N.max())
@@ -112,7 +132,10 @@ def _histogram(length_N: np.ndarray) -> list[dict[str, int]]:
 
 def _block(table: BlockTable, row: int) -> dict[str, Any]:
     text = table.text(row)
-    spans = [[text[start:end], table.kinds[kind]] for _, _, _, start, end, kind in table.spans(row).tolist()]
+    spans = [
+        [text[start:end], table.kinds[kind], tagger]
+        for (_, _, _, start, end, kind), tagger in zip(table.spans(row).tolist(), table.found_by(row), strict=True)
+    ]
     return {
         "row": row,
         "id": table.block_id(row),

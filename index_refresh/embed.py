@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import jax
     from jax.sharding import Mesh
 
+    from index_refresh.reuse import Reuse
+
 Tick = Callable[[int, int], None]
 Shards = tuple[list[dict[str, Any]], int]
 IN_FLIGHT = 2  # batches computing while the host packs the next one
@@ -102,18 +104,26 @@ class Embedder:
             raise EmbedError(f"embed_items gave shape {shape} for {recipe.batch_rows} blocks, wanted one vector each")
         self.dim = shape[1]
 
-    def batches(self, low: int, high: int) -> Iterator[tuple[np.ndarray, int]]:
-        """The batches that rows [low, high) are embedded in; row numbers count from `low`."""
-        return plan_batches(np.asarray(self.table.length_N[low:high]), self.recipe.lengths, self.batch_rows)
+    def batches(self, low: int, high: int, reuse: Reuse | None = None) -> Iterator[tuple[np.ndarray, int]]:
+        """The batches that rows [low, high) are embedded in; row numbers count from `low`. Not those of `reuse`."""
+        length_N = np.asarray(self.table.length_N[low:high])
+        if reuse is None:
+            yield from plan_batches(length_N, self.recipe.lengths, self.batch_rows)
+            return
+        row_C = np.flatnonzero(reuse.old_row_N[low:high] < 0)
+        for place_N, length in plan_batches(length_N[row_C], self.recipe.lengths, self.batch_rows):
+            yield np.where(place_N >= 0, row_C[place_N], -1), length
 
-    def shard(self, low: int, high: int, tick: Callable[[int], None]) -> Generator[int, None, np.ndarray]:
+    def shard(
+        self, low: int, high: int, tick: Callable[[int], None], reuse: Reuse | None = None
+    ) -> Generator[int, None, np.ndarray]:
         """Yields 1 for each batch sent to the devices; returns float32 [high - low, E] of these rows. `tick` hears how
-        many of them are done."""
+        many of them are done. The rows that `reuse` has are copied."""
         import jax
 
         vector_NE = np.empty((high - low, self.dim), np.float32)
         waiting: deque[tuple[np.ndarray, jax.Array]] = deque()
-        done = 0
+        done = 0 if reuse is None else reuse.copy(vector_NE, low)
 
         def collect() -> None:
             nonlocal done
@@ -123,7 +133,7 @@ class Embedder:
             done += int(real.sum())
             tick(done)
 
-        for row_N, length in self.batches(low, high):
+        for row_N, length in self.batches(low, high, reuse):
             blocks = self.recipe.pack(self.table, np.where(row_N >= 0, row_N + low, -1), length)
             blocks = jax.device_put(blocks, self.placement)
             waiting.append((row_N, self.embed(self.params, blocks)))
@@ -161,20 +171,15 @@ def finish(work: Generator[int, None, Any]) -> Any:
             return done.value
 
 
-def count_batches(recipe: Recipe, table: Table) -> int:
-    """How many batches `embedding` counts for a whole corpus, on the devices of this process."""
-    rows = recipe.batch_rows * choose_devices(recipe, table.indexed).size
-    starts = range(0, table.indexed, recipe.shard_rows)
-    lengths = (np.asarray(table.length_N[low : min(low + recipe.shard_rows, table.indexed)]) for low in starts)
-    return sum(sum(1 for _ in plan_batches(length_N, recipe.lengths, rows)) for length_N in lengths)
-
-
-def embedding(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick) -> Generator[int, None, Shards]:
+def embedding(
+    recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick, reuse: Reuse | None = None
+) -> Generator[int, None, Shards]:
     """Writes every vector shard of a draft in pieces; returns ([{file, rows, bytes, sha256, seconds}], E).
 
     `params` is {'retriever': tree}. `tick(done, total)` counts rows. Yields the number of batches done since the last
     time, shards that were there already counting with all of theirs: those that an earlier, interrupted call finished
-    and whose bytes are still those it recorded. Raises EmbedError.
+    and whose bytes are still those it recorded. `reuse`: vectors of the same parameters that need not be made again.
+    Raises EmbedError.
     """
     starts = range(0, table.indexed, recipe.shard_rows)
     shards = finished_shards(recipe, table, draft)
@@ -184,12 +189,15 @@ def embedding(recipe: Recipe, table: Table, params: Params, draft: Draft, tick: 
         name, high = shard_name(ordinal), min(low + recipe.shard_rows, table.indexed)
         if name not in shards:
             started = time.perf_counter()
-            vector_NE = yield from embedder.shard(low, high, lambda done, low=low: tick(low + done, table.indexed))
+            vector_NE = yield from embedder.shard(
+                low, high, lambda done, low=low: tick(low + done, table.indexed), *(() if reuse is None else (reuse,))
+            )
             written = write_vectors(recipe, table, draft.folder / name, vector_NE, low)
             shards[name] = written | {"seconds": time.perf_counter() - started}
             files.write_json(draft.progress, {"identity": draft.identity, "shards": shards})
         else:
-            yield sum(1 for _ in embedder.batches(low, high))
+            taken_over = "step" in shards[name]  # by a rolling refresh, which has no work with them
+            yield 0 if taken_over else sum(1 for _ in embedder.batches(low, high))
         tick(high, table.indexed)
     return [shards[shard_name(ordinal)] for ordinal in range(len(starts))], embedder.dim
 

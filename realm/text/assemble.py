@@ -19,7 +19,7 @@ from realm.text.build_place import DATE, Spans, place
 from realm.text.corpus import Document
 from realm.text.cut import fill_blocks, lay_sentences
 from realm.text.dates import find_dates
-from realm.text.spans import RawSpan
+from realm.text.spans import DATES, FILE, RawSpan
 from realm.text.tokenizer import Encoding
 
 FAR = 1 << 40  # further than any text reaches
@@ -31,11 +31,13 @@ COUNTS = (
 
 class Part(NamedTuple):
     """arrays: the columns of `columns.BLOCK_RAGGED` and DOCUMENT_RAGGED, each with `NAME_count`, the values of every
-    row; `document` (counted from 0 in the part), `length`, `heldout`, `digest` (16 bytes) of each block; `blocks` and
-    `id_hash` of each document. empty: documents without a wordpiece, which leave no row."""
+    row; `document` (counted from 0 in the part), `length`, `heldout`, `digest` (16 bytes) of each block; `tagger` of
+    each span, a number in `taggers`; `blocks` and `id_hash` of each document. empty: documents without a wordpiece,
+    which leave no row."""
 
     arrays: dict[str, np.ndarray]
     kinds: list[str]
+    taggers: list[str]
     counts: dict[str, int]
     span_skips: dict[str, int]
     empty: int
@@ -49,7 +51,7 @@ def assemble(documents: Sequence[tuple[Document, list[RawSpan]]], config: Any, e
     title_size_D = np.minimum(np.diff(title.token_D1), config.block_length // 4)
     room_D = config.block_length - 3 - title_size_D
     sentence_S4, sentence_D1 = _sentences(documents, body, room_D, config, counts)
-    spans, labels = _spans(documents, body, sentence_D1, skips)
+    spans, labels, finders = _spans(documents, body, sentence_D1, skips)
     placed_P6 = place(
         body,
         sentence_S4,
@@ -71,7 +73,7 @@ def assemble(documents: Sequence[tuple[Document, list[RawSpan]]], config: Any, e
         owner += [d] * len(found)
     first_N1 = np.array([*first, len(sentence_S4)], np.int64)
     owner_N = np.array(owner, np.int64)
-    arrays, kinds = _blocks(body, sentence_S4, first_N1, placed_P6, labels)
+    arrays, kinds, taggers = _blocks(body, sentence_S4, first_N1, placed_P6, labels, finders)
     heldout_D = np.array([_held_out(document, config.holdout) for document, _ in documents], bool)
     arrays |= {
         "document": (np.cumsum(here_D) - 1)[owner_N].astype("<i4"),
@@ -91,7 +93,7 @@ def assemble(documents: Sequence[tuple[Document, list[RawSpan]]], config: Any, e
     counts["sentences_too_short"] += int((size_S < config.min_sentence_tokens).sum())
     counts["sentences_with_span"] += len(np.unique(placed_P6[:, 0]))
     counts["spans"] += len(placed_P6)
-    return Part(arrays, kinds, dict(counts), dict(skips), int((~here_D).sum()))
+    return Part(arrays, kinds, taggers, dict(counts), dict(skips), int((~here_D).sum()))
 
 
 def _held_out(document: Document, share: float) -> bool:
@@ -112,10 +114,13 @@ def _sentences(documents: Sequence, body: Encoded, room_D: np.ndarray, config: A
     return np.concatenate(parts), np.cumsum(sentence_D1)
 
 
-def _spans(documents: Sequence, body: Encoded, sentence_D1: np.ndarray, skips: Counter) -> tuple[Spans, list[str]]:
-    """All spans of documents that have a sentence: those given, then the dates of the finder. And the labels' names."""
+def _spans(
+    documents: Sequence, body: Encoded, sentence_D1: np.ndarray, skips: Counter
+) -> tuple[Spans, list[str], list[str]]:
+    """All spans of documents that have a sentence: those given, then the dates of the finder. Their label is the number
+    of a pair: the label's name and the tagger's."""
     rows: list[tuple[int, int, int, int, bool]] = []
-    number: dict[str, int] = {}
+    number: dict[tuple[str, str], int] = {}
     date_D1 = np.searchsorted(body.date_C, body.character_D1).tolist()
     date_C = body.date_C.tolist()
     here_D = (np.diff(sentence_D1) > 0).tolist()
@@ -123,22 +128,30 @@ def _spans(documents: Sequence, body: Encoded, sentence_D1: np.ndarray, skips: C
         if not here_D[d]:
             skips["no wordpieces"] += len(given)
             continue
-        rows += [(d, start, end, number.setdefault(label, len(number)), False) for start, end, label in given]
+        for start, end, label, *by in given:
+            pair = label, by[0] if by else FILE
+            rows.append((d, start, end, number.setdefault(pair, len(number)), False))
         places = date_C[date_D1[d] : date_D1[d + 1]]
         if places:
-            label = number.setdefault(DATE, len(number))
+            label = number.setdefault((DATE, DATES), len(number))
             rows += [(d, *date, label, True) for date in find_dates(document.text, [at - begin for at in places])]
     try:
         table = np.array(rows, np.int64).reshape(-1, 5)
     except OverflowError:  # an offset that no array holds is outside any text
         table = np.array([[max(min(one, FAR), -1) for one in row] for row in rows], np.int64)
-    return Spans(*table.T[:4], table[:, 4].astype(bool)), list(number)
+    labels, finders = ([pair[place] for pair in number] for place in (0, 1))
+    return Spans(*table.T[:4], table[:, 4].astype(bool)), labels, finders
 
 
 def _blocks(
-    body: Encoded, sentence_S4: np.ndarray, first_N1: np.ndarray, placed_P6: np.ndarray, labels: list[str]
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The flat columns of the blocks in their own coordinates, and the kinds of spans in order of first use."""
+    body: Encoded,
+    sentence_S4: np.ndarray,
+    first_N1: np.ndarray,
+    placed_P6: np.ndarray,
+    labels: list[str],
+    finders: list[str],
+) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
+    """The flat columns of the blocks in their own coordinates, and kinds and taggers of spans in order of first use."""
     first_N, last_N = first_N1[:-1], first_N1[1:] - 1
     token_N, character_N = sentence_S4[first_N, 0], sentence_S4[first_N, 2]
     texts = [
@@ -147,7 +160,8 @@ def _blocks(
     block_S = np.repeat(np.arange(len(first_N)), np.diff(first_N1))
     origin_S4 = np.stack([token_N, token_N, character_N, character_N], axis=1)[block_S]
     block_P = block_S[placed_P6[:, 0]]
-    kind, kinds = by_first_use(placed_P6[:, 5])
+    kind, kinds = _named_by_first_use(placed_P6[:, 5], labels)
+    tagger, taggers = _named_by_first_use(placed_P6[:, 5], finders)
     origin_P6 = np.stack(
         [first_N[block_P], *[token_N[block_P]] * 2, *[character_N[block_P]] * 2, np.zeros_like(block_P)], axis=1
     )
@@ -162,10 +176,20 @@ def _blocks(
         "sentence_count": np.diff(first_N1),
         "span": span_P6.astype("<i4"),
         "span_count": np.bincount(block_P, minlength=len(first_N)),
+        "tagger": tagger.astype("<i4"),
         "text": np.frombuffer(b"".join(texts), np.uint8),
         "text_count": np.array([len(one) for one in texts], np.int64),
     }
-    return arrays, [labels[number] for number in kinds]
+    return arrays, kinds, taggers
+
+
+def _named_by_first_use(pair_P: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    """The names of pairs, each name once in order of first use, and their numbers [P]."""
+    number = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    which_P = np.array([number[name] for name in names], np.int64)[pair_P] if names else pair_P
+    rank_P, used = by_first_use(which_P)
+    known = list(number)
+    return rank_P, [known[place] for place in used]
 
 
 def by_first_use(label_P: np.ndarray) -> tuple[np.ndarray, list[int]]:

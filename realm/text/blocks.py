@@ -166,4 +166,5 @@ def _write(config: CorpusConfig, source: dict[str, Any], folder: Path, parts: Pa
     span_skips["malformed span"] += dropped.pop("malformed span", 0)
     span_skips.update(join.span_skips)
     tokenizer.save(folder / VOCABULARY)
-    write_manifest(folder, config, source, tokenizer.fingerprint, list(join.kinds), counts, dropped, span_skips)
+    names = list(join.kinds), list(join.taggers)
+    write_manifest(folder, config, source, tokenizer.fingerprint, *names, counts, dropped, span_skips)

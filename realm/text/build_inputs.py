@@ -21,7 +21,7 @@ from realm.text.corpus import CorpusError, Document
 from realm.text.formats.admission import SeenIds
 from realm.text.formats.read import FORMATS, documents_with_spans, format_of
 from realm.text.formats.source import file_system, is_folder, is_url, shards
-from realm.text.spans import RawSpan, SpansError
+from realm.text.spans import ANCHORS, DATASET, RawSpan, SpansError, found_by
 
 ROLES = ("documents", "only_retrieved", "only_masked")
 
@@ -87,29 +87,32 @@ def documents(
 ) -> Iterator[tuple[Document, list[RawSpan], str]]:
     """(document, spans that its format carries, role) of all entries of a CorpusConfig, in the order of ROLES.
 
+    Each span has its tagger's name: "anchors", or "dataset" of a prepared one.
     aside: the folder of the build, where pages of dumps that were cleaned are kept until it ends.
     """
     seen = SeenIds()
     for role in ROLES:
         for number, entry in enumerate(getattr(config, role)):
-            pairs = _entry(entry, config, counts, seen, workers, aside / f"pages-{role}-{number}")
-            yield from ((document, spans, role) for document, spans in islice(pairs, config.limit))
+            format, pairs = _entry(entry, config, counts, seen, workers, aside / f"pages-{role}-{number}")
+            tagger = DATASET if format == "tfds" else ANCHORS
+            for document, spans in islice(pairs, config.limit):
+                yield document, found_by(spans, tagger), role
 
 
 def _entry(
     entry: str, config: Any, counts: Counter, seen: SeenIds, workers: Workers, aside: Path
-) -> Iterator[tuple[Document, list[RawSpan]]]:
+) -> tuple[str, Iterator[tuple[Document, list[RawSpan]]]]:
     named, path = entry_of(entry)
     fields = None if named else dict(config.fields)
     format = named or config.format or format_of(path, fields)
     if format != "mediawiki" or fields:
         keep = config.keep if format == "mediawiki" else ()
         lenient = config.lenient
-        return documents_with_spans(
+        return format, documents_with_spans(
             path, format=format, fields=fields, keep=keep, lenient=lenient, counts=counts, seen=seen
         )
     paths = shards(path, FORMATS[format]) if is_folder(path) else [path]
-    return chain.from_iterable(
+    return format, chain.from_iterable(
         read_dump(one, config.keep, config.lenient, counts, seen, workers, aside / str(number))
         for number, one in enumerate(paths)
     )

@@ -17,7 +17,8 @@ from realm.text import grouping
 from realm.text.assemble import COUNTS, Part
 from realm.text.columns import BLOCK_RAGGED, DOCUMENT_RAGGED, Column, Ragged, RaggedColumn, open_array, save_array
 
-GROWING = {"document": "<i4", "length": "<i4", "heldout": "|b1", "first_row": "<i8"}
+MOST_TAGGERS, OTHERS = 255, "others"
+GROWING = {"document": "<i4", "length": "<i4", "heldout": "|b1", "first_row": "<i8", "tagger": "|u1"}
 CHUNK_ROWS = 1 << 14
 
 
@@ -32,6 +33,7 @@ class Join:
         self._digest = Column(aside / "digest.npy", "<u8", 2)
         self._id_hashes = array("Q")
         self.kinds: dict[str, int] = {}  # label -> number, in order of first use
+        self.taggers: dict[str, int] = {}
         self.counts, self.span_skips = Counter(dict.fromkeys(COUNTS, 0)), Counter()
         self.blocks = 0
         self.indexed = 0  # rows that may be retrieved: the first ones
@@ -53,6 +55,8 @@ class Join:
         span_P6[:, 5] = kind_K[span_P6[:, 5]] if len(kind_K) else 0
         for name, column in self._ragged.items():
             column.extend(span_P6 if name == "span" else arrays[name], arrays[f"{name}_count"])
+        tagger_K = np.array([self._tagger(name) for name in part.taggers], np.uint8)
+        self._plain["tagger"].append(tagger_K[arrays["tagger"]] if len(tagger_K) else np.zeros(0, np.uint8))
         first_D = self.blocks + np.cumsum(arrays["blocks"]) - arrays["blocks"]
         self._plain["document"].append(arrays["document"] + self.counts["documents"])
         self._plain["length"].append(arrays["length"])
@@ -69,6 +73,11 @@ class Join:
         self.counts.update(part.counts)
         self.span_skips.update(part.span_skips)
         self.empty += part.empty
+
+    def _tagger(self, name: str) -> int:
+        """Its number, of which a byte has room for 256: all names past that share the last."""
+        name = name if name in self.taggers or len(self.taggers) < MOST_TAGGERS else OTHERS
+        return self.taggers.setdefault(name, len(self.taggers))
 
     def finish(self) -> dict[str, Any]:
         """Closes the arrays, adds those that need the whole corpus, and returns all counts."""
@@ -90,7 +99,12 @@ class Join:
             "duplicate_blocks": int((duplicate_N != np.arange(self.blocks)).sum()),
             "spans_supported": supported,
             "spans_by_kind": dict(zip(self.kinds, by_kind, strict=True)),
+            "spans_by_tagger": self._by_tagger(),
         }
+
+    def _by_tagger(self) -> dict[str, int]:
+        tagger_P = open_array(self.folder, "tagger")
+        return dict(zip(self.taggers, np.bincount(tagger_P, minlength=len(self.taggers)).tolist(), strict=True))
 
     def _support(self, duplicate_N: np.ndarray) -> tuple[int, list[int]]:
         """Writes `support`; (spans with any, spans of each kind)."""

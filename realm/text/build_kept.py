@@ -41,6 +41,8 @@ class Kept:
             arrays[f"{name}_count"] = count
         kind_P, kinds = by_first_use(arrays["span"][:, 5])
         arrays["span"][:, 5] = kind_P
+        span_P = ranges(table.span_offset_N1[row_N], arrays["span_count"])
+        arrays["tagger"], taggers = by_first_use(table.tagger_P[span_P])
         arrays |= {
             "document": np.repeat(np.arange(len(document_G), dtype=np.int32), blocks_G),
             "length": table.length_N[row_N],
@@ -49,7 +51,8 @@ class Kept:
             "id_hash": self._id_hash_D[document_G],
         }
         arrays["digest"] = self._digests(arrays)
-        return Part(arrays, [table.kinds[kind] for kind in kinds], self._counts(arrays), {}, 0), row_N
+        names = [table.kinds[kind] for kind in kinds], [table.taggers[tagger] for tagger in taggers]
+        return Part(arrays, *names, self._counts(arrays), {}, 0), row_N
 
     def _digests(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         titles = _pieces(arrays["title"], arrays["title_count"])

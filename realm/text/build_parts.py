@@ -30,6 +30,7 @@ from realm.text.tokenizer import VocabularyError
 PART_CHARACTERS = 1 << 20
 PART_DOCUMENTS = 1 << 13
 SOURCE, LOCK = "source.json", "lock"
+LAYOUT = 2  # of what a part holds; a part of another one is made again
 HOPELESS = (CorpusError, SpansError, VocabularyError)  # the input has to change first, and then no part fits
 
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)  # what a rename to a folder says that another process has made meanwhile
@@ -97,7 +98,7 @@ def _read(path: Path, key: str | None) -> Part | None:
 
 def _key(task: PartTask) -> str:
     """What documents a part holds: enough to notice that parts of the same source were cut otherwise."""
-    digest = hashlib.blake2b(task.role.encode(), digest_size=16)
+    digest = hashlib.blake2b(f"{task.role} {LAYOUT}".encode(), digest_size=16)
     for (number, title, text, heldout), spans in task.documents:
         digest.update("\0".join((number, title, text, f"{heldout} {len(spans)}\0")).encode())
     return digest.hexdigest()

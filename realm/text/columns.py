@@ -24,6 +24,7 @@ BLOCK_RAGGED = {"token": ("<i4", 0), "sentence": ("<i4", 4), "span": ("<i4", 6),
 DOCUMENT_RAGGED = {"title": ("|u1", 0), "title_token": ("<i4", 0), "document_id": ("|u1", 0)}
 BLOCK_PLAIN = {"document": "<i4", "length": "<i4", "duplicate": "<i4", "heldout": "|b1"}
 # first_row has D + 1 entries; support one for each span; id_hash is sorted, id_order says whose each hash is.
+# Beside these: `tagger`, |u1 for each span, which a corpus built before there was one lacks.
 OTHER_PLAIN = {"first_row": "<i8", "support": "<i4", "id_hash": "<u8", "id_order": "<i4"}
 
 

@@ -130,7 +130,7 @@ class _Edited:
                 raise EditError(f"{old.path}: found an edit that leaves nothing to retrieve, wanted some document left")
             self.span_skips["of no document"] += sum(len(left) for _, left in spans.left())
             counts = {**join.finish(), "titles_missing": missing + self.dropped.pop("missing title", 0)}
-            kinds, total = list(join.kinds), join.counts["documents"]
+            names, total = (list(join.kinds), list(join.taggers)), join.counts["documents"]
         self.dropped["no wordpieces"] += join.empty
         self.span_skips["malformed span"] += self.dropped.pop("malformed span", 0)
         self.span_skips.update(join.span_skips)
@@ -152,7 +152,7 @@ class _Edited:
             replace(self.config, documents=edit.add + edit.replace),
             source,
             old.tokenizer.fingerprint,
-            kinds,
+            *names,
             counts,
             self.dropped,
             self.span_skips,

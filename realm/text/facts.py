@@ -47,7 +47,7 @@ class FactsConfig:
     where there is one. Raises FactsError.
     """
 
-    blocks: int = 10_000
+    blocks: int = 6_000
     facts_per_place: int = 3
     facts_per_block: int = 1
     restated: bool = True

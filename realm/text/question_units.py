@@ -14,13 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from realm.text.answer_places import wanted
-from realm.text.question_sets.read import read_question_set
+from realm.text.question_sets.spec import open_question_set
 from realm.text.questions import Question
-from realm.text.sample import sample_path
 from realm.text.table import BlockTable
 from realm.text.tokenizer import Tokenizer
 
-SAMPLE = "sample:"
 REASONS = (
     "regular expressions",
     "answers without a word",
@@ -71,9 +69,9 @@ class QuestionUnits:
     def read(
         cls, path: str | Path, table: BlockTable, *, max_tokens: int, heldout: bool | None = False
     ) -> QuestionUnits:
-        """The units of a question file in any known format; `sample:questions` is the embedded set.
+        """The units of a question file in any known format, of `FORMAT:PATH`, or of the embedded `sample:questions`.
 
-        Raises QuestionsError as read_question_set does.
+        Raises QuestionsError as open_question_set does.
         """
         return cls(table, question_file(path), max_tokens=max_tokens, heldout=heldout)
 
@@ -92,9 +90,8 @@ class QuestionUnits:
 
 
 def question_file(path: str | Path) -> tuple[Question, ...]:
-    """The questions of a file, where `sample:NAME` is one of the embedded sample."""
-    path = str(path)
-    return read_question_set(sample_path(path.removeprefix(SAMPLE)) if path.startswith(SAMPLE) else path).questions
+    """The questions of a file, of `FORMAT:PATH`, or of the embedded sample (`sample:questions`)."""
+    return open_question_set(path).questions
 
 
 def question_unit(question: str, tokenizer: Tokenizer, *, id: str = "", answers: Sequence[str] = ()) -> QuestionUnit:

@@ -1,5 +1,7 @@
 """Salient spans as they come: from files {"id": ..., "spans": [[start, end, label], ...]}, document by document.
 
+A line may name the tagger that found its spans, "tagger": ..., and a span another one in a fourth place.
+
 A file is read once. Where it goes in step with the corpus it takes next to no memory; what has to wait for its document
 is kept in memory up to a limit and then in a database on disk, so that no order of a file can fill the memory.
 """
@@ -11,10 +13,15 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from realm.text.corpus import Rejection, json_lines
 
-RawSpan = tuple[int, int, str]
+# (start, end, label), and the tagger that found it where the file says so.
+RawSpan = tuple[int, int, str] | tuple[int, int, str, str]
+# Who found a span, where it does not say so itself: our date finder, the links of a format, a prepared dataset, a file.
+DATES, ANCHORS, DATASET, FILE = "dates", "anchors", "dataset", "file"
+UNKNOWN = "unknown"  # of a corpus built before this was stored
 WAITING = 1 << 18  # spans that may wait in memory; one takes about 200 bytes
 
 
@@ -27,6 +34,7 @@ def read_spans(
 ) -> Iterator[tuple[str, list[RawSpan]]]:
     """(document id, [(start, end, label), ...]) for each line of a JSON lines file {"id": ..., "spans": [...]}.
 
+    A span has its tagger's name in a fourth place where the line or the span names one.
     Offsets are characters into the document's text, end exclusive; they are not compared with any text here. Raises
     SpansError, "file:line: found ..., wanted ...", for a bad line or span when strict; when lenient they are dropped
     and counted ("missing id", "missing spans", "duplicate id", "malformed span" and json_lines' reasons).
@@ -46,19 +54,29 @@ def read_spans(
             wanted = "all spans of a document on one line"
             reject(f"{path}:{line}", "duplicate id", f"the id {number!r} once more", wanted)
         else:
-            yield number, _triples(f"{path}:{line}", spans, reject)
+            yield number, _checked(f"{path}:{line}", spans, record.get("tagger"), reject)
 
 
-def _triples(where: str, spans: list, reject: Rejection) -> list[RawSpan]:
+def _checked(where: str, spans: list, tagger: Any, reject: Rejection) -> list[RawSpan]:
+    if tagger is not None and (type(tagger) is not str or not tagger):
+        reject(where, "malformed tagger", f"the tagger {tagger!r:.60}", "a name, or no field of this name")
+        tagger = None
     good = []
     for span in spans:
-        if type(span) is list and len(span) == 3:
-            start, end, label = span
-            if type(start) is int and type(end) is int and type(label) is str and label:
-                good.append((start, end, label))
+        if type(span) is list and len(span) in (3, 4):
+            start, end, label, *by = span
+            named = all(type(one) is str and one for one in (label, *by))
+            if type(start) is int and type(end) is int and named:
+                name = by[0] if by else tagger
+                good.append((start, end, label) if name is None else (start, end, label, name))
                 continue
         reject(where, "malformed span", f"the span {span!r:.60}", "[start, end, label]")
     return good
+
+
+def found_by(spans: Iterable[RawSpan], tagger: str) -> list[RawSpan]:
+    """The spans with their taggers' names: `tagger` for those that have none."""
+    return [span if len(span) == 4 else (*span, tagger) for span in spans]
 
 
 class SpanFile:
@@ -169,4 +187,4 @@ class _Reader:
 
 
 def _unpacked(spans: str) -> list[RawSpan]:
-    return [(start, end, label) for start, end, label in json.loads(spans)]
+    return [tuple(span) for span in json.loads(spans)]

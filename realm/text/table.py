@@ -18,6 +18,7 @@ import numpy as np
 from realm.text.columns import BLOCK_PLAIN, BLOCK_RAGGED, DOCUMENT_RAGGED, OTHER_PLAIN, Ragged, open_array, sha256_of
 from realm.text.corpus import CorpusError
 from realm.text.grouping import id_hash
+from realm.text.spans import UNKNOWN
 from realm.text.tokenizer import Tokenizer
 
 FORMAT = 2
@@ -34,8 +35,9 @@ class BlockTable:
 
     Per row: length_N int32, wordpieces of [CLS] title [SEP] body [SEP]; document_N int32, the document's number;
     duplicate_N int32, the smallest row with byte-identical title and text (its own when there is none); heldout_N bool.
-    Flat: token_flat int32 with token_offset_N1 int64; sentence_S4 with sentence_offset_N1; span_P6 and support_P with
-    span_offset_N1; title_flat with title_offset_D1; first_row_D1 int64, the first row of each document (and N).
+    Flat: token_flat int32 with token_offset_N1 int64; sentence_S4 with sentence_offset_N1; span_P6, support_P and
+    tagger_P uint8 (who found it, a number in `taggers`; "unknown" of older corpora) with span_offset_N1; title_flat
+    with title_offset_D1; first_row_D1 int64, the first row of each document (and N).
     The rows of flat arrays are those that `token_T`, `sentences`, `spans`, `support` and `title_T` give.
     """
 
@@ -58,6 +60,10 @@ class BlockTable:
         )
         self.support_P, self.first_row_D1 = plain["support"], plain["first_row"]
         self._id_hash, self._id_order = plain["id_hash"], plain["id_order"]
+        self.taggers: list[str] = manifest.get("taggers", [UNKNOWN])
+        stored = "taggers" in manifest
+        unknown_P = np.broadcast_to(np.uint8(0), manifest["counts"]["spans"])
+        self.tagger_P = plain["tagger"] = open_array(path, "tagger") if stored else unknown_P
         self._check_rows({**{name: (one.flat, one.offset) for name, one in ragged.items()}, **plain})
         self.rows: int = manifest["counts"]["blocks"]
         self.indexed: int = manifest["counts"]["indexed_blocks"]
@@ -94,7 +100,7 @@ class BlockTable:
         counts = self.manifest["counts"]
         wanted = {**dict.fromkeys((*BLOCK_RAGGED, *BLOCK_PLAIN), counts["blocks"])}
         wanted |= dict.fromkeys((*DOCUMENT_RAGGED, "id_hash", "id_order"), counts["documents"])
-        wanted |= {"support": counts["spans"], "first_row": counts["documents"] + 1}
+        wanted |= {"support": counts["spans"], "tagger": counts["spans"], "first_row": counts["documents"] + 1}
         for name, rows in wanted.items():
             array = arrays[name]
             found = len(array[1]) - 1 if isinstance(array, tuple) else len(array)
@@ -142,6 +148,10 @@ class BlockTable:
         """int32 [P]: other blocks of the index with a span of these pieces; byte-identical ones count once, own copies
         not."""
         return self.support_P[self._range(self.span_offset_N1, row)]
+
+    def found_by(self, row: int) -> list[str]:
+        """Who found each salient span: "dates", "anchors", "file", "bert", "spacy:PIPELINE", ..."""
+        return [self.taggers[number] for number in self.tagger_P[self._range(self.span_offset_N1, row)].tolist()]
 
     def row_of(self, block_id: str) -> int:
         """The row of a block id. Raises KeyError."""

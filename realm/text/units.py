@@ -7,6 +7,8 @@ reason; after that unit i is always there and nothing is ever skipped. That is w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -183,6 +185,12 @@ class SentenceUnits:
     def name(self, index: int) -> str:
         """What a message calls unit `index`: its block's id."""
         return self.table.block_id(self[index].row)
+
+    def only(self, index: Sequence[int]) -> SentenceUnits:
+        """These units alone, in this order; counts stay those of all."""
+        chosen = copy(self)
+        chosen._sentence_N, chosen.length_N = self._sentence_N[list(index)], self.length_N[list(index)]
+        return chosen
 
 
 class _Choice:

@@ -120,3 +120,12 @@ def test_out_of_range(table):
             units[wrong]
     with pytest.raises(UnitsError, match="max_tokens 2"):
         SentenceUnits(table, RandomToken(), max_tokens=2)
+
+
+def test_some_units_alone(table):
+    units = SentenceUnits(table, SalientSpan(), max_tokens=40, max_predictions=3)
+    some = units.only([5, 2])
+    assert len(some) == 2 and len(units) > 5 and some.length_N.tolist() == units.length_N[[5, 2]].tolist()
+    assert [(unit.row, unit.sentence) for unit in some] == [(units[i].row, units[i].sentence) for i in (5, 2)]
+    with pytest.raises(IndexError):
+        some[2]

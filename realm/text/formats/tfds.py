@@ -55,6 +55,23 @@ def read_tfds(
         if fields and "id" in fields:
             raise CorpusError(f"{path}: found no feature {names['id']!r}, wanted the name of one, or {ROW_NUMBER!r}")
         names["id"] = ROW_NUMBER
+    for row, (where, example) in enumerate(_examples(path, builder, split)):
+        document = _document(where, f"{split}:{row}", example, names, admit)
+        if document is not None:
+            yield document, list(_spans(where, example.get("spans"), document.text, admit))
+
+
+def examples(path: str | Path, split: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, example) of one split of a prepared dataset, whatever its features are; without `split` the only one.
+
+    Raises CorpusError as `read_tfds` does.
+    """
+    path = str(path)
+    builder = _builder(path)
+    yield from _examples(path, builder, _split(path, builder, split))
+
+
+def _examples(path: str, builder: Any, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
     rows = _rows(path, builder, split)
     for row in itertools.count():
         try:
@@ -64,10 +81,7 @@ def read_tfds(
         except Exception as problem:  # whatever the file's library and its protocol buffers raise
             found = f"a damaged example ({type(problem).__name__}: {problem})"
             raise CorpusError(f"{path}: found {found} at row {row} of {split}, wanted a whole dataset") from problem
-        where = f"{path}: row {row} of {split}"
-        document = _document(where, f"{split}:{row}", example, names, admit)
-        if document is not None:
-            yield document, list(_spans(where, example.get("spans"), document.text, admit))
+        yield f"{path}: row {row} of {split}", example
 
 
 def _builder(path: str) -> Any:

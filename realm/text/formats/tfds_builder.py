@@ -109,7 +109,7 @@ def prepare(
 
 
 def _columns(spans: list) -> tuple[list, list, list]:
-    return tuple(map(list, zip(*spans, strict=True))) if spans else ([], [], [])
+    return tuple(map(list, zip(*(one[:3] for one in spans), strict=True))) if spans else ([], [], [])
 
 
 def _question(question: Question) -> dict[str, Any]:

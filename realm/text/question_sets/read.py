@@ -10,11 +10,12 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from realm.text.question_sets.arrays import read_entityquestions, read_webquestions
+from realm.text.question_sets.datasets import Dataset, is_dataset, read_dataset
 from realm.text.question_sets.documents import read_squad, read_triviaqa
 from realm.text.question_sets.lines import read_nq_open, read_realm
 from realm.text.question_sets.sizes import matches, size_warnings, splits_of
@@ -32,6 +33,7 @@ FORMATS: dict[str, Callable[[Source], Iterator[Row]]] = {
     "triviaqa": read_triviaqa,
     "squad": read_squad,
     "dpr": read_dpr,
+    "tfds": read_dataset,
 }
 # Formats that one data set alone comes in.
 _SHOWS = {
@@ -69,7 +71,8 @@ def read_question_set(
     split: str | None = None,
     kind: AnswerKind | None = None,
 ) -> QuestionSet:
-    """The question set in a file (plain or gzipped), or in the .json files of a folder in order of their names.
+    """The question set in a file (plain or gzipped), in the .json files of a folder in order of their names, or in a
+    prepared dataset: its folder, `tfds:FOLDER` or `tfds:NAME`, with `:SPLIT` behind it or `split` where it has several.
 
     format: one of FORMATS, recognised by content where not given. dataset, split: what the file is taken for, checked
     against the published sizes. kind: "regex" for curated TREC, "text" for everything else, unless given. A question
@@ -80,10 +83,11 @@ def read_question_set(
     questions: list[Question] = []
     place_of: dict[str, str] = {}
     blank = 0
-    for file in _files(path):
-        source = Source(file)
+    dataset_folder = format == "tfds" or is_dataset(path)
+    for file in [path] if dataset_folder else _files(path):
+        source = Dataset(str(file), split) if dataset_folder else Source(file)
         formats.append(_known(format) if format else recognise(source))
-        prefix = f"{_stem(file)}-" if Path(path).is_dir() else ""
+        prefix = f"{_stem(file)}-" if Path(path).is_dir() and not dataset_folder else ""
         for number, row in enumerate(FORMATS[formats[-1]](source), start=1):
             name = f"{prefix}row-{number}" if row.id is None else row.id
             if name in place_of:
@@ -110,11 +114,13 @@ def read_question_set(
     questions = [question._replace(kind=kind) for question in questions]
     if kind == "regex":
         doubts += _broken_patterns(questions)
-    return QuestionSet(tuple(questions), formats[0], dataset, split, _fingerprint(questions), tuple(doubts))
+    return QuestionSet(tuple(questions), formats[0], dataset, split, fingerprint_of(questions), tuple(doubts))
 
 
 def recognise(source: Source) -> str:
     """The format of a question file, by its content. Raises QuestionsError, naming the formats, where none fits."""
+    if isinstance(source, Dataset):
+        return "tfds"
     text = source.text.lstrip()
     line = text.partition("\n")[0].removesuffix("\r")
     if text.startswith("["):
@@ -186,7 +192,7 @@ def _doubts(rows: int, format: str, shown: str | None, dataset: str | None, spli
 
 
 def _recognised(rows: int, format: str, shown: str | None, split: str | None) -> tuple[str | None, str | None]:
-    if shown is None and format in ("nq-open", "entityquestions", "dpr"):
+    if shown is None and format in ("nq-open", "entityquestions", "dpr", "tfds"):
         # These formats hold any set; the size shows which, where only one has it.
         fitting = {name for name, _ in matches(rows)}
         shown = fitting.pop() if len(fitting) == 1 else None
@@ -212,7 +218,8 @@ def _broken_patterns(questions: list[Question]) -> list[str]:
     return [f"{len(broken)} regular expressions do not compile and will match nothing (first: question {broken[0]!r})"]
 
 
-def _fingerprint(questions: list[Question]) -> str:
+def fingerprint_of(questions: Sequence[Question]) -> str:
+    """sha256 over questions, answers and kinds, in order."""
     hashed = hashlib.sha256()
     for question in questions:
         said = [question.question, list(question.answers), question.kind]

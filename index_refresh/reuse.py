@@ -1,0 +1,124 @@
+"""After a corpus edit only what changed is embedded: the other vectors are copied from an earlier generation.
+
+A block's vector is a function of its wordpieces, the encoder and the shapes it is computed at. So where the parameters
+have the same fingerprint, and objective, padded lengths, batch rows and vector type are the same, a row whose
+wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for bit. Anything else embeds all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from index_refresh import snapshot
+from index_refresh.build import Here, make_generation
+from index_refresh.claim import Claim
+from index_refresh.embed import Shards, Tick, embedding
+from index_refresh.generation import Generation
+from index_refresh.recipe import Recipe, Table
+from index_refresh.store import Draft, GenerationStore
+from index_refresh.vectors import StoredVectors
+from realm.protocols import Params
+
+SAME = ("objective", "vector_dtype", "lengths", "batch_rows")  # of a recipe's settings: what a vector depends on
+
+
+class Reuse(NamedTuple):
+    """old_row_N int64 [rows of the new table]: a row of `vectors` that holds a row's vector, -1 where it is to be
+    made."""
+
+    vectors: StoredVectors
+    old_row_N: np.ndarray
+
+    def copy(self, vector_NE: np.ndarray, low: int) -> int:
+        """Fills the rows of [n, E], the first of which is row `low`, that there are; how many."""
+        old_row_N = self.old_row_N[low : low + len(vector_NE)]
+        known_N = np.flatnonzero(old_row_N >= 0)
+        vector_NE[known_N] = self.vectors.take(old_row_N[known_N])
+        return len(known_N)
+
+
+def reusable(recipe: Recipe, table: Table, params: Params, earlier: Generation) -> tuple[Reuse | None, str]:
+    """(what of an earlier generation serves for `table`, why so much or why nothing).
+
+    params: {'retriever': tree}, those to embed with. Raises GenerationCorrupt where the earlier vectors are damaged.
+    """
+    from index_refresh.generation import verify
+    from realm.text.changed import changed_rows
+
+    found, wanted = earlier.manifest["encoder_fingerprint"], snapshot.fingerprint(params)
+    if found != wanted:
+        return None, f"other parameters: fingerprint {wanted[:12]}, {earlier} has {found[:12]}"
+    settings = recipe.settings()
+    for name in SAME:
+        if earlier.manifest["recipe"].get(name) != settings[name]:
+            return None, f"another {name}: {settings[name]}, {earlier} has {earlier.manifest['recipe'].get(name)}"
+    if len(earlier.documents()) > 1:
+        return None, f"{earlier} rolls: its vectors are of several steps"
+    old = earlier.recipe.open_table()
+    if old.tokenizer.fingerprint != table.tokenizer.fingerprint:
+        return None, "another vocabulary"
+    verify(earlier)
+    old_row_N = np.asarray(changed_rows(old, table).old_row_N[: table.indexed])
+    vectors = earlier.vectors()
+    old_row_N = np.where(old_row_N < vectors.rows, old_row_N, -1)  # a row that is only masked has no vector
+    return Reuse(vectors, old_row_N), "same parameters"
+
+
+class Reusing(Here):
+    """This process embeds and builds, and takes over what an earlier generation has; see `build.Hands`.
+
+    After the embedding `embedded` and `reused` count rows, and `reason` says why.
+    """
+
+    def __init__(self, earlier: Generation):
+        self.earlier = earlier
+        self.embedded = self.reused = 0
+        self.reason = "not begun"
+
+    def embedding(
+        self, recipe: Recipe, table: Table, params: Params, draft: Draft, tick: Tick
+    ) -> Generator[int, None, Shards]:
+        reuse, self.reason = reusable(recipe, table, params, self.earlier)
+        self.reused = 0 if reuse is None else int((reuse.old_row_N >= 0).sum())
+        self.embedded = table.indexed - self.reused
+        return embedding(recipe, table, params, draft, tick, reuse)
+
+
+class Refreshed(NamedTuple):
+    """The generation of a new corpus version; how many rows were embedded and taken over, and why."""
+
+    generation: Generation
+    embedded: int
+    reused: int
+    reason: str
+
+
+def refresh_edited(earlier: Generation, recipe: Recipe, out: str | Path, params: Params | None = None) -> Refreshed:
+    """Makes in the folder `out` a generation of the corpus that `recipe` names, as new as `earlier`.
+
+    params: {'retriever': tree}, by default those of `earlier`; with others every block is embedded. Raises
+    RefresherTaken where another process works on `out`, StaleSnapshot where it holds a later generation, EmbedError,
+    BuildError, GenerationCorrupt.
+    """
+    hands = Reusing(earlier)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    claim = Claim(out)
+    try:
+        store = GenerationStore(out, recipe)
+        store.recover()
+        made = make_generation(store, earlier.step, params or earlier.query_params(), _silent, hands=hands)
+        store.log_published()
+    finally:
+        claim.release()
+    if hands.reason == "not begun":
+        return Refreshed(made, 0, made.manifest["rows"], "made before")
+    return Refreshed(made, hands.embedded, hands.reused, hands.reason)
+
+
+def _silent(*_: Any) -> None:
+    """Reports nothing."""

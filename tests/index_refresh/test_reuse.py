@@ -1,0 +1,172 @@
+"""After an edit only changed blocks are embedded, and the vectors are those of a full embedding, bit for bit."""
+
+import json
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+import pytest
+from refresh_fakes import FakeIndex, FakeObjective
+
+from index_refresh.generation import GenerationCorrupt
+from index_refresh.recipe import Recipe
+from index_refresh.reuse import refresh_edited
+from index_refresh.schedule import Never
+from index_refresh.sync import Sync
+from realm.models.bert import BertConfig
+from realm.models.dual_encoder import DualEncoderConfig
+from realm.objectives.ict import Ict
+from realm.text.blocks import CorpusConfig, build_corpus
+from realm.text.edit import CorpusEdit, edit_corpus
+
+PACKED: list[int] = []  # rows that were packed to be embedded, the null block aside
+WORDS = "amber basin cedar delta ember fjord glade heron inlet jetty knoll lagoon marsh north ocean pond".split()
+
+
+@dataclass(frozen=True)
+class CountingRecipe(Recipe):
+    def pack(self, table, row_N, length):
+        PACKED.extend(row for row in np.asarray(row_N).tolist() if row >= 0)
+        return super().pack(table, row_N, length)
+
+
+def document(number, rng):
+    sentences = [" ".join(rng.choice(WORDS, rng.integers(5, 14))).capitalize() + "." for _ in range(8)]
+    return {"id": f"d{number}", "title": WORDS[number % 16], "text": " ".join(sentences)}
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """A corpus, and one with a document less, one replaced, one new and one that is a copy."""
+    folder, rng = tmp_path_factory.mktemp("versions"), np.random.default_rng(0)
+    documents = [document(number, rng) for number in range(12)]
+
+    def write(name, records):
+        (folder / name).write_text("".join(json.dumps(one) + "\n" for one in records))
+        return str(folder / name)
+
+    old = build_corpus(CorpusConfig(write("d.jsonl", documents), block_length=48), folder / "old")
+    edit = CorpusEdit(
+        add=write("add.jsonl", [document(20, rng), {**documents[3], "id": "copy"}]),
+        replace=write("replace.jsonl", [{**documents[5], "text": "Another text by far."}]),
+        delete="d0",
+    )
+    return old, edit_corpus(old.path, edit, folder / "new")
+
+
+# The smallest BERT, and an encoder of one matrix: what is the same bit for bit must not depend on how simple it is.
+BERT = BertConfig(width=32, layers=2, heads=2, feedforward=64, dropout=0.0, attention_dropout=0.0)
+OBJECTIVE = Ict(retriever=DualEncoderConfig(bert=BERT, width=16, pooling="mean", dropout=0.0))
+
+
+def recipe_of(table, **changes):
+    settings = {"shard_rows": 16, "batch_rows": 4, "lengths": (24, 32, 48)} | changes
+    return CountingRecipe(settings.pop("objective", OBJECTIVE), str(table.path), FakeIndex(), **settings)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return OBJECTIVE.init(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def earlier(versions, params, tmp_path_factory):
+    refresher = Sync().start(recipe_of(versions[0]), Never(), tmp_path_factory.mktemp("earlier"))
+    refresher.publish(7, params)
+    generation = refresher.newest()
+    refresher.close()
+    return generation
+
+
+def vectors(generation):
+    return np.concatenate([np.array(shard) for shard in generation.vectors()])
+
+
+def from_nothing(table, params, folder, **changes):
+    refresher = Sync().start(recipe_of(table, **changes), Never(), folder)
+    refresher.publish(7, params)
+    made = refresher.newest()
+    refresher.close()
+    return made
+
+
+@pytest.mark.parametrize("shard_rows", [16, 7, 1000])
+def test_only_changed_rows_are_embedded_and_no_bit_differs(versions, params, earlier, tmp_path, shard_rows):
+    old, new = versions
+    whole = from_nothing(new, params, tmp_path / "whole", shard_rows=shard_rows)
+    PACKED.clear()
+    made = refresh_edited(earlier, recipe_of(new, shard_rows=shard_rows), tmp_path / "out")
+    changed = [row for row in range(new.rows) if new.document_id(row) in ("d5", "d20")]
+    assert sorted(PACKED) == changed and made.embedded == len(changed) < new.rows / 4
+    assert made.reused == new.rows - len(changed) and made.reason == "same parameters"
+    np.testing.assert_array_equal(vectors(made.generation), vectors(whole))
+    assert made.generation.step == 7 and made.generation.manifest["corpus_fingerprint"] == new.fingerprint
+    query_BE = vectors(whole)[:3]
+    assert (made.generation.searcher().search(query_BE, 5).id_BK == whole.searcher().search(query_BE, 5).id_BK).all()
+
+
+def test_other_parameters_embed_everything(versions, earlier, tmp_path):
+    new, other = versions[1], OBJECTIVE.init(jax.random.key(1))
+    whole = from_nothing(new, other, tmp_path / "whole")
+    PACKED.clear()
+    made = refresh_edited(earlier, recipe_of(new), tmp_path / "out", params=other)
+    assert sorted(PACKED) == list(range(new.rows)) and (made.embedded, made.reused) == (new.rows, 0)
+    assert "other parameters" in made.reason
+    np.testing.assert_array_equal(vectors(made.generation), vectors(whole))
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"lengths": (32, 48)}, "another lengths"),
+        ({"batch_rows": 8}, "another batch_rows"),
+        ({"vector_dtype": "bfloat16"}, "another vector_dtype"),
+        ({"objective": replace(OBJECTIVE, query_length=32)}, "another objective"),
+    ],
+)
+def test_other_shapes_or_types_embed_everything(versions, earlier, tmp_path, changes, said):
+    made = refresh_edited(earlier, recipe_of(versions[1], **changes), tmp_path / "out")
+    assert made.reused == 0 and said in made.reason
+
+
+def test_a_second_call_finds_it_made(versions, earlier, tmp_path):
+    first = refresh_edited(earlier, recipe_of(versions[1]), tmp_path / "out")
+    PACKED.clear()
+    again = refresh_edited(earlier, recipe_of(versions[1]), tmp_path / "out")
+    assert again.generation.path == first.generation.path and again.reason == "made before" and not PACKED
+
+
+def test_damaged_vectors_are_not_taken_over(versions, params, tmp_path):
+    old, new = versions
+    generation = from_nothing(old, params, tmp_path / "run")
+    shard = generation.path / generation.manifest["shards"][0]["file"]
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(bytes(content))
+    with pytest.raises(GenerationCorrupt, match="damaged"):
+        refresh_edited(generation, recipe_of(new), tmp_path / "out")
+
+
+def test_a_corpus_of_other_origin_shares_what_has_the_same_wordpieces(versions, params, earlier, tmp_path):
+    """Not an edit of the old one: the rows are found by their wordpieces."""
+    old = versions[0]
+    lines = (old.path.parent / "d.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "half.jsonl").write_text("".join(lines[6:]))
+    half = build_corpus(CorpusConfig(str(tmp_path / "half.jsonl"), block_length=48), tmp_path / "half")
+    PACKED.clear()
+    made = refresh_edited(earlier, recipe_of(half), tmp_path / "out")
+    assert (made.embedded, made.reused) == (0, half.rows) and not PACKED
+    first = old.row_of("d6:0")
+    np.testing.assert_array_equal(vectors(made.generation), vectors(earlier)[first:])
+
+
+def test_an_encoder_of_one_matrix_too(versions, tmp_path):
+    old, new = versions
+    rng = np.random.default_rng(3)
+    shapes = {"words": (old.tokenizer.size, 6), "first": (6, 6), "second": (6, 5)}
+    drawn = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    params = {"retriever": {"words": drawn["words"], "layers": {0: drawn["first"], 1: drawn["second"]}}}
+    earlier = from_nothing(old, params, tmp_path / "old", objective=FakeObjective())
+    whole = from_nothing(new, params, tmp_path / "whole", objective=FakeObjective())
+    made = refresh_edited(earlier, recipe_of(new, objective=FakeObjective()), tmp_path / "out")
+    assert made.reused and (vectors(made.generation) == vectors(whole)).all()
