@@ -128,7 +128,7 @@ def _check(given: BenchIndex) -> None:
 def _begun(path: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """The results so far, or empty ones. Raises BenchError where they are of another benchmark."""
     if not path.exists():
-        return {"spec": spec, "machine": _machine(), "vectors": {}, "truth": {}, "kinds": {}}
+        return {"spec": spec, "machine": machine(), "vectors": {}, "truth": {}, "kinds": {}}
     results = files.read_json(path)
     for name, wanted in spec.items():
         found = results["spec"].get(name)
@@ -137,7 +137,8 @@ def _begun(path: Path, spec: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Processor, cores and versions that the numbers of a benchmark are of."""
     info = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     names = [line.split(":", 1)[1].strip() for line in info if line.startswith("model name")]
     packages = ("numpy", "jax", "scann")

@@ -99,7 +99,7 @@ class Job:
     def look(self, row: Row) -> None:
         """Every generation on the disk must be whole."""
         from experiments.locate import _stage_of
-        from experiments.pipeline import recipe_of
+        from experiments.recipe_of import recipe_of
         from index_refresh.generation import verify
         from index_refresh.store import GenerationStore
         from realm.text.table import BlockTable

@@ -17,7 +17,7 @@ import numpy as np
 
 from index_refresh import files
 
-PRIMITIVES = ("put", "fsync", "rename", "unlink", "remove_tree")
+PRIMITIVES = ("put", "fsync", "rename", "link", "unlink", "remove_tree")
 CUT = 77  # exit status of a process that met its power cut
 
 
@@ -69,6 +69,10 @@ class PowerCut:
         real(source, target)
         self._follow(source, target)
         self.journal.append((target.parent, undo))
+
+    def _link(self, real: Callable[..., None], source: Path, target: Path) -> None:
+        real(source, target)
+        self.journal.append((target.parent, lambda: target.unlink(missing_ok=True)))
 
     def _unlink(self, real: Callable[..., None], path: Path) -> None:
         if path.is_file():

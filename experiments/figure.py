@@ -1,4 +1,5 @@
 """The picture of a sweep: recall, utility and index age against the step; what three queries found before and after.
+And that of one run's index ages.
 
 Lines are means over seeds, bands one standard error. The only place where matplotlib is imported.
 """
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.ages import Ages
 from experiments.clozes import ClozeSet
 from experiments.searching import exact_searcher
 from experiments.sweep import RESULTS, SweepError
@@ -55,6 +57,32 @@ def draw(name: str, out: Path, variants: tuple[str, ...], png: Path) -> None:
         axis.axis("off")
     for axis, query in zip(axes[1], queries, strict=False):  # a retriever that learned little has fewer to show
         axis.text(0, 1, _panel(query), va="top", fontsize=8, family="monospace", transform=axis.transAxes)
+    figure.savefig(png, dpi=110)
+    pyplot.close(figure)
+
+
+def draw_ages(ages: Ages, png: Path) -> None:
+    """Writes `png`: age in steps and in seconds against the step, adoptions marked, blocked seconds stated."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (steps, seconds) = pyplot.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")
+    for axis in (steps, seconds):
+        for step, _, _ in ages.adopted:
+            axis.axvline(step, color="tab:gray", linewidth=0.7, alpha=0.5)
+        axis.grid(alpha=0.3)
+    steps.plot(ages.step_S, ages.age_S, drawstyle="steps-post", label="newest documents")
+    if not np.array_equal(ages.age_S, ages.oldest_S):
+        steps.plot(ages.step_S, ages.mean_S, drawstyle="steps-post", label="mean")
+        steps.plot(ages.step_S, ages.oldest_S, drawstyle="steps-post", label="oldest documents")
+        steps.legend(fontsize=9)
+    seconds.plot(ages.logged_L, ages.seconds_L, marker=".")
+    steps.set_ylabel("index age, steps")
+    seconds.set_ylabel("index age, seconds")
+    seconds.set_xlabel("step (lines: a generation is adopted)")
+    steps.set_title(ages.line(), fontsize=8)
     figure.savefig(png, dpi=110)
     pyplot.close(figure)
 

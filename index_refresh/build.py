@@ -18,6 +18,7 @@ from index_refresh.embed import Shards, embedding, finish
 from index_refresh.embed import Tick as RowTick
 from index_refresh.generation import ENCODER, INDEX, Generation
 from index_refresh.recipe import Recipe, Table
+from index_refresh.rolling import base_of, renewing, take_over
 from index_refresh.store import Draft, GenerationStore
 from index_refresh.vectors import StoredVectors
 from realm.protocols import Params
@@ -90,15 +91,22 @@ def making(
         return draft
     snapshot.write_params(draft.folder / ENCODER, params)
     recipe, rows = store.recipe, store.table.indexed
+    base = base_of(store, draft)
+    if base is not None:
+        take_over(recipe, draft, base)
     shards, dim = yield from hands.embedding(
         recipe, store.table, params, draft, lambda done, total: tick("embedding", done, total)
     )
     tick("building", 0, rows)
+    if recipe.slices > 1:
+        shards = [{"step": step, "taken": taken} | shard for shard in shards]
     names = tuple(shard["file"] for shard in shards)
     stored = StoredVectors(draft.folder, names, rows, dim, recipe.vector_dtype)
-    settings, seconds_build = hands.build(recipe, draft.folder / INDEX, stored, lambda: tick("building", 0, rows))
+    building = recipe if base is None else renewing(recipe, draft, base, shards)
+    settings, seconds_build = hands.build(building, draft.folder / INDEX, stored, lambda: tick("building", 0, rows))
     tick("building", rows, rows)
     seconds_embed = sum(shard["seconds"] for shard in shards)
+    embedded = sum(shard["rows"] for shard in shards if shard.get("step", step) == step)
     return store.publish(
         draft,
         {
@@ -109,7 +117,7 @@ def making(
             "taken": taken,
             "seconds_embed": seconds_embed,
             "seconds_build": seconds_build,
-            "blocks_per_second": rows / max(seconds_embed, 1e-9),
+            "blocks_per_second": embedded / max(seconds_embed, 1e-9),
             **hands.peaks(),
         },
         confirm,
@@ -158,6 +166,9 @@ def build(recipe: Recipe, folder: Path, vectors: StoredVectors) -> tuple[dict[st
     if folder.exists():  # half an index, left by a kill
         files.remove_tree(folder)
     started = time.perf_counter()
+    if hasattr(recipe.index, "build_into"):  # which never has the whole of it in memory
+        settings = recipe.index.build_into(files.make_folder(folder), vectors, vectors.rows)
+        return settings, time.perf_counter() - started
     searcher = recipe.index.build(vectors, rows=vectors.rows)
     if (searcher.rows, searcher.dim) != (vectors.rows, vectors.dim):
         raise BuildError(

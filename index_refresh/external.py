@@ -18,6 +18,7 @@ from index_refresh import snapshot
 from index_refresh.generation import Generation, GenerationCorrupt
 from index_refresh.heartbeat import read_heartbeat
 from index_refresh.recipe import Recipe
+from index_refresh.rolling import check_slices
 from index_refresh.schedule import Schedule, refuse_delayed
 from index_refresh.silence import Silence, describe
 from index_refresh.snapshot import SnapshotStore
@@ -91,6 +92,7 @@ class TrainerSide:
         self.config, self.schedule, self.report, self.name = config, schedule, report, name
         self.max_age = config.max_age
         self.store, self.snapshots, self.other = GenerationStore(folder, recipe), SnapshotStore(folder), other
+        check_slices(recipe, schedule, lambda: self.store.table.indexed)
         self.store.log_published()
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self.writing: Future | None = None
@@ -152,7 +154,7 @@ class TrainerSide:
     def adopted(self, generation: GenerationLike, step: int, kept: Collection[int] = ()) -> None:
         """The trainer searches this generation from `step` on. Generations that are neither among the newest, nor in
         use, nor in `kept` (those that kept checkpoints refer to) are deleted, from a thread."""
-        self.store.log.adopted(generation.number, generation.step, step)
+        self.store.log_adopted(generation, step)
         self.writer.submit(self.store.retain, self.config.keep, {*kept, generation.number}, generation.number)
 
     def rewind(self, step: int) -> None:

@@ -1,8 +1,8 @@
 """Files that survive a kill: written aside, fsynced, renamed, and the folder fsynced after the rename.
 
 A reader sees the old file or the complete new one, never half of it; a power cut after the call returns loses nothing.
-Everything on disk in this package goes through the five primitives at the top (`put`, `fsync`, `rename`, `unlink`,
-`remove_tree`), so that a test can stop the process at every one of them. One writer per file is assumed.
+Everything on disk in this package goes through the six primitives at the top (`put`, `fsync`, `rename`, `link`,
+`unlink`, `remove_tree`), so that a test can stop the process at every one of them. One writer per file is assumed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ def fsync(path: Path) -> None:
 def rename(source: Path, target: Path) -> None:
     """Moves atomically inside one file system; a file at `target` is replaced."""
     os.replace(source, target)
+
+
+def link(source: Path, target: Path) -> None:
+    """Gives the bytes of `source` a second name, or a copy where the file system has no hard links; what is at `target`
+    goes. Neither may be changed in place afterwards."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def unlink(path: Path) -> None:

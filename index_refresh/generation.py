@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from index_refresh import files, snapshot
 from index_refresh.recipe import Recipe, Table
@@ -20,6 +25,8 @@ from realm.protocols import Params, Searcher
 
 FORMAT = 1
 MANIFEST, ENCODER, INDEX = "manifest.json", "encoder.safetensors", "index"
+# Searchers of this process by what they were loaded from, for as long as anybody holds them.
+LIVE: WeakValueDictionary[tuple[str, str, str | None], Searcher] = WeakValueDictionary()
 
 
 class GenerationMismatch(ValueError):
@@ -49,6 +56,18 @@ class Generation:
         """When the trainer handed over the parameters, in seconds since the epoch."""
         return float(self.manifest.get("taken", self.manifest["time"]))
 
+    def documents(self) -> list[tuple[int, int]]:
+        """(rows, training step of their vectors), one entry a step: several where the refresh is rolling."""
+        rows = Counter()
+        for shard in self.manifest["shards"]:
+            rows[shard.get("step", self.step)] += shard["rows"]
+        return [(count, step) for step, count in sorted(rows.items())]
+
+    def document_ages(self, step: int) -> dict[str, float]:
+        """How old the youngest, the mean and the oldest document are at `step`, in steps; {} where nothing rolls, and
+        all are of one step."""
+        return ages_of(self.documents(), step) if self.recipe.slices > 1 else {}
+
     def vectors(self) -> StoredVectors:
         """The stored vectors, row n being block n of the corpus."""
         manifest = self.manifest
@@ -57,9 +76,23 @@ class Generation:
 
     def searcher(self) -> Searcher:
         """Loads the index from disk, after comparing every file with its checksum: nothing is ever searched in a
-        damaged index. Raises GenerationCorrupt, and what the recipe's index raises where another one was built."""
+        damaged index. Where the index it was made from is still in this process, only the rows that changed are given
+        to it, for kinds that can do so without touching the old one. Raises GenerationCorrupt, and what the recipe's
+        index raises where another one was built."""
         verify(self)
-        return self.recipe.index.load(self.path / INDEX, self.vectors())
+        searcher = self._from_base() or self.recipe.index.load(self.path / INDEX, self.vectors())
+        LIVE[self._key(content_of(self.manifest))] = searcher
+        return searcher
+
+    def _from_base(self) -> Searcher | None:
+        live = LIVE.get(self._key(self.manifest.get("base")))
+        if live is None or not hasattr(live, "with_rows"):
+            return None
+        spans = renewed_spans(self.manifest["shards"], self.step)
+        return live.with_rows((low, self.vectors().take(np.arange(low, high))) for low, high in spans)
+
+    def _key(self, content: str | None) -> tuple[str, str, str | None]:
+        return str(self.path.parent), repr(self.recipe.index), content
 
     def query_params(self) -> Params:
         """{'retriever': tree} of the snapshot the vectors were made with, bit for bit. Raises GenerationCorrupt."""
@@ -75,6 +108,29 @@ class Generation:
     def __str__(self) -> str:
         manifest = self.manifest
         return f"generation {self.number} of step {self.step}: {manifest['rows']} blocks x {manifest['dim']}"
+
+
+def ages_of(documents: Iterable[tuple[int, int]], step: int) -> dict[str, float]:
+    """Of [(rows, step of their vectors)]: youngest, mean and oldest document at `step`, in steps."""
+    rows, made = np.array(list(documents), np.int64).T
+    return {
+        "document_age_min": int(step - made.max()),
+        "document_age_mean": round(float(step - np.average(made, weights=rows)), 2),
+        "document_age_max": int(step - made.min()),
+    }
+
+
+def renewed_spans(shards: Sequence[dict[str, Any]], step: int) -> tuple[tuple[int, int], ...]:
+    """[low, high) rows of the shards of a rolling generation whose vectors are of `step`; neighbours as one."""
+    spans: list[tuple[int, int]] = []
+    low = 0
+    for shard in shards:
+        high = low + shard["rows"]
+        if shard["step"] == step:
+            first = spans.pop()[0] if spans and spans[-1][1] == low else low
+            spans.append((first, high))
+        low = high
+    return tuple(spans)
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +158,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def recorded_files(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """{relative path: {bytes, sha256}} of every file but the manifest itself."""
     return {shard["file"]: shard for shard in manifest["shards"]} | manifest["files"]
+
+
+def content_of(manifest: dict[str, Any]) -> str:
+    """sha256 over the checksums of all files: what a generation holds, whenever it was made."""
+    held = {name: record["sha256"] for name, record in recorded_files(manifest).items()}
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
 
 def check_manifest(folder: Path, manifest: dict[str, Any], table: Table, encoder: str | None = None) -> None:

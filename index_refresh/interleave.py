@@ -16,10 +16,10 @@ from typing import Any
 from index_refresh import snapshot
 from index_refresh.build import make_generation, making
 from index_refresh.claim import Claim
-from index_refresh.embed import count_batches
 from index_refresh.generation import Generation
 from index_refresh.heartbeat import Heartbeat, Progress
 from index_refresh.recipe import Recipe
+from index_refresh.rolling import check_slices, most_batches
 from index_refresh.schedule import Schedule, refuse_delayed
 from index_refresh.snapshot import SnapshotStore
 from index_refresh.store import GenerationStore
@@ -60,9 +60,10 @@ class InterleavedRefresher:
         self.max_age, self.step = config.max_age, 0
         self.claim = Claim(folder)
         self.store, self.snapshots = GenerationStore(folder, recipe), SnapshotStore(folder)
+        check_slices(recipe, schedule, lambda: self.store.table.indexed)
         self.store.recover()
         self.heartbeat = Heartbeat(folder)
-        self.steps = -(-count_batches(recipe, self.store.table) // config.batches)
+        self.steps = -(-most_batches(recipe, self.store.table) // config.batches)
         self.work: Generator[int, None, Generation] | None = None
         self.made_from, self.done = 0, 0  # the step of the snapshot being embedded; its batches so far
         self.published = self.dropped = 0
@@ -123,7 +124,7 @@ class InterleavedRefresher:
     def adopted(self, generation: GenerationLike, step: int, kept: Collection[int] = ()) -> None:
         """The trainer searches this generation from `step` on. Generations that are neither among the newest, nor in
         use, nor in `kept` (those that kept checkpoints refer to) are deleted."""
-        self.store.log.adopted(generation.number, generation.step, step)
+        self.store.log_adopted(generation, step)
         kept = {*kept, generation.number}
         gone = self.store.retain(self.config.keep, kept | self.store.awaited(kept), generation.number)
         if gone:

@@ -25,7 +25,8 @@ class RecipeError(ValueError):
 
 class Index(Protocol):
     """An index config (a frozen dataclass): N vectors in, a searcher out. Shards are float32 arrays in row order;
-    `load` refuses a folder that another kind or other built-in settings left, and names both."""
+    `load` refuses a folder that another kind or other built-in settings left, and names both. `bytes_plan(rows, dim)`
+    tells what it costs. A kind that has `renew(folder, vectors, spans)` puts new rows into a saved index."""
 
     def build(self, shards: Iterable[np.ndarray], mesh: Any = None, rows: int | None = None) -> Searcher: ...
 
@@ -51,6 +52,7 @@ class Recipe:
 
     `corpus` is a BlockTable folder. Blocks are embedded `batch_rows` at a time, padded to one of the ascending
     `lengths` (wordpieces, specials included; a longer block is cut to the last one), and stored `shard_rows` to a file.
+    slices, rebuild: of a rolling refresh (`schedule.Rolling`); with 1 slice each generation embeds the whole corpus.
     Raises RecipeError.
     """
 
@@ -61,12 +63,18 @@ class Recipe:
     batch_rows: int = 64
     lengths: tuple[int, ...] = (64, 128, 192, 288)
     vector_dtype: Literal["float32", "bfloat16"] = "float32"
+    slices: int = 1
+    rebuild: int = 0
 
     def __post_init__(self) -> None:
         if self.objective.items != "blocks":
             raise RecipeError(
                 f"{type(self.objective).__name__} has items {self.objective.items!r}, wanted 'blocks': "
                 "an objective without an index is trained without a refresh engine"
+            )
+        if self.slices < 1 or self.rebuild < 0:
+            raise RecipeError(
+                f"found slices={self.slices}, rebuild={self.rebuild}, wanted 1 slice or more, and rounds from 0 on"
             )
         if self.shard_rows < 1 or self.batch_rows < 1:
             raise RecipeError(
@@ -104,4 +112,4 @@ class Recipe:
             "lengths": list(self.lengths),
             "batch_rows": self.batch_rows,
             "shard_rows": self.shard_rows,
-        }
+        } | ({"slices": self.slices, "rebuild": self.rebuild} if self.slices > 1 else {})

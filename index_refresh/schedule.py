@@ -4,8 +4,7 @@
 initial parameters and there is nothing to retrieve from before it. (`drift` alone asks for a measurement besides.)
 `visible(made, step)`: whether the generation of step `made` may be adopted at `step`; a schedule that delays it
 imitates an asynchronous refresher exactly. A ramp refreshes often while the retriever moves fast and seldom later.
-Atlas's schedule strings, which this follows, silently stop refreshing after their last interval; here the last interval
-must be open-ended.
+`slices_of(schedule)`: into how many slices a generation after the first divides the corpus, one of which it embeds.
 """
 
 from __future__ import annotations
@@ -15,18 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from index_refresh import files
 from index_refresh.log import NAME as LOG
+from index_refresh.ramp import EXAMPLE, ScheduleError, read_ramp
 
-EXAMPLE = "'0-1000:500,1000-5000:1000,5000-:2000' (steps 0 to 999 every 500, ..., from 5000 on every 2000)"
 Measure = Callable[[], float]
-INTERVAL = re.compile(r"\s*([0-9]+)\s*-\s*([0-9]*)\s*:\s*([0-9]+)\s*")
-
-
-class ScheduleError(ValueError):
-    """A schedule that cannot be read, or that leaves steps without an answer."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +72,32 @@ class Drift:
         return True
 
 
-class Interval(NamedTuple):
-    start: int
-    end: int | None
-    every: int
+@dataclass(frozen=True)
+class Rolling:
+    """At every multiple of `steps` one of `slices` equal slices of the corpus, in turn, is embedded anew and put into
+    the index that is there.
+
+    A refresh costs 1 / slices of a whole one, and documents are between 0 and slices * steps steps old (later where an
+    engine takes its time); `max_age` is about the newest slice. ScaNN keeps the tree and the codes it was trained with
+    on generation 0; with `rebuild` R the index is built anew, from the stored vectors, at every R-th round (0: never).
+    """
+
+    slices: int
+    steps: int
+    rebuild: int = 0
+
+    def __post_init__(self) -> None:
+        if self.slices < 2 or self.steps < 1 or self.rebuild < 0:
+            raise ScheduleError(
+                f"found rolling {self.slices} every {self.steps} rebuild {self.rebuild}, wanted 2 slices or more, "
+                "1 step or more, and rounds from 0 (never) on; for one slice say 'every'"
+            )
+
+    def due(self, step: int, drift: Measure | None = None) -> bool:
+        return step % self.steps == 0
+
+    def visible(self, made: int, step: int) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -113,14 +128,14 @@ class Latency:
     """What `inner` publishes at step s is adopted at s + `steps`, generation 0 at once: on the `sync` engine, an
     asynchronous refresher that always takes the same number of steps."""
 
-    inner: Every | Never | Ramp
+    inner: Every | Never | Ramp | Rolling
     steps: int
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ScheduleError(f"found latency {self.steps}, wanted 1 or more steps; without one, leave it out")
         if isinstance(self.inner, Drift):  # what is under way would have to be known to a resumed run
-            raise ScheduleError("found a latency behind drift, wanted one behind every, never or a ramp")
+            raise ScheduleError("found a latency behind drift, wanted one behind every, never, rolling or a ramp")
 
     def due(self, step: int, drift: Measure | None = None) -> bool:
         return self.inner.due(step, drift)
@@ -144,7 +159,11 @@ class Recorded:
 
     def events(self) -> tuple[frozenset[int], dict[int, int]]:
         """(published steps, {step of a generation: step at which it was first adopted})."""
-        return read_recording(str(Path(self.path).resolve()))
+        return read_recording(str(Path(self.path).resolve()))[:2]
+
+    def slices(self) -> tuple[int, int]:
+        """As `slices_of` of the schedule that was recorded."""
+        return read_recording(str(Path(self.path).resolve()))[2]
 
     def due(self, step: int, drift: Measure | None = None) -> bool:
         return step in self.events()[0]
@@ -166,12 +185,22 @@ def refuse_delayed(schedule: Schedule, engine: str) -> None:
         )
 
 
-Schedule = Every | Never | Ramp | Drift | Delayed
+Schedule = Every | Never | Ramp | Drift | Rolling | Delayed
+
+
+def slices_of(schedule: Schedule) -> tuple[int, int]:
+    """(slices of the corpus, rounds after which the index is built anew): what a recipe has to say; (1, 0) for all but
+    `rolling`, also behind a latency or in a recording."""
+    if isinstance(schedule, Recorded):
+        return schedule.slices()
+    inner = schedule.inner if isinstance(schedule, Latency) else schedule
+    return (inner.slices, inner.rebuild) if isinstance(inner, Rolling) else (1, 0)
 
 
 @lru_cache(maxsize=8)
-def read_recording(path: str) -> tuple[frozenset[int], dict[int, int]]:
-    """What `Recorded.events` tells of a log. Raises ScheduleError where it does not start at step 0."""
+def read_recording(path: str) -> tuple[frozenset[int], dict[int, int], tuple[int, int]]:
+    """What `Recorded.events` and `Recorded.slices` tell of a log. Raises ScheduleError where it does not start at step
+    0."""
     if not Path(path).is_file():
         raise ScheduleError(f"found no file {path}, wanted the {LOG} of a run (in the folder of its stage)")
     events = files.read_lines(Path(path))
@@ -185,52 +214,15 @@ def read_recording(path: str) -> tuple[frozenset[int], dict[int, int]]:
             f"{path}: found generations of steps {sorted(published)}, adopted {adopted}; wanted the whole record of a "
             "run, which begins by adopting the generation of step 0 at step 0"
         )
-    return published, adopted
-
-
-@lru_cache(maxsize=64)
-def read_ramp(spec: str) -> tuple[Interval, ...]:
-    """The intervals of a ramp; they cover every step from 0 on exactly once."""
-
-    def wrong(position: int, found: str, wanted: str) -> ScheduleError:
-        return ScheduleError(
-            f"refresh schedule {spec!r}, character {position + 1}: found {found!r}, wanted {wanted}. Example: {EXAMPLE}"
-        )
-
-    intervals: list[Interval] = []
-    position, expected = 0, 0
-    parts = spec.split(",")
-    for ordinal, part in enumerate(parts):
-        match = INTERVAL.fullmatch(part)
-        if match is None:
-            raise wrong(position, part, "an interval start-end:every in whole numbers")
-        start, every = int(match[1]), int(match[3])
-        end = int(match[2]) if match[2] else None
-        last = ordinal == len(parts) - 1
-        if start != expected:
-            kind = "gap" if start > expected else "overlap"
-            wanted = f"an interval that starts at {expected} (this one leaves a{'n' * (kind == 'overlap')} {kind})"
-            raise wrong(position + match.start(1), match[1], wanted)
-        if every < 1:
-            raise wrong(position + match.start(3), match[3], "a refresh every 1 or more steps")
-        if end is not None and end <= start:
-            raise wrong(position + match.start(2), match[2], f"an end after {start}")
-        if end is None and not last:
-            raise wrong(position, part, "an end: only the last interval is open")
-        if end is not None and last:
-            wanted = f"the last interval without an end, as {start}-:{every}, so that refreshing does not silently stop"
-            raise wrong(position + match.start(2), match[2], wanted)
-        intervals.append(Interval(start, end, every))
-        expected = end if end is not None else start
-        position += len(part) + 1
-    return tuple(intervals)
+    slices = next((tuple(event["slices"]) for event in events if "slices" in event), (1, 0))
+    return published, adopted, slices
 
 
 def parse_schedule(text: str) -> Schedule:
     """A schedule from its text. Raises ScheduleError.
 
-    every 500 | never | 0-1000:500,1000-:2000, each also with `latency 120` behind it; drift 0.2 check 100; recorded
-    PATH.
+    every 500 | never | 0-1000:500,1000-:2000 | rolling 10 every 50 [rebuild 3], each also with `latency 120` behind
+    it; drift 0.2 check 100; recorded PATH.
     """
     words = text.split()
     lower = [word.lower() for word in words]
@@ -241,7 +233,7 @@ def parse_schedule(text: str) -> Schedule:
     return _plain(text, text)
 
 
-def _plain(whole: str, text: str) -> Every | Never | Ramp | Drift:
+def _plain(whole: str, text: str) -> Every | Never | Ramp | Rolling | Drift:
     words = text.lower().split()
     if words == ["never"]:
         return Never()
@@ -250,9 +242,13 @@ def _plain(whole: str, text: str) -> Every | Never | Ramp | Drift:
     if len(words) == 4 and (words[0], words[2]) == ("drift", "check") and words[3].isdecimal():
         if re.fullmatch(r"0?\.[0-9]+|0", words[1]):
             return Drift(float(words[1]), int(words[3]))
+    rolling = re.fullmatch(r"rolling ([0-9]+) every ([0-9]+)(?: rebuild ([0-9]+))?", " ".join(words))
+    if rolling:
+        return Rolling(*(int(number or 0) for number in rolling.groups()))
     if ":" in text or "-" in text:
         return Ramp(text.strip())
     raise ScheduleError(
-        f"found refresh schedule {whole!r}, wanted 'every 500', 'never' or a ramp like {EXAMPLE}; any of these "
-        "followed by 'latency 120'; 'drift 0.2 check 100'; or 'recorded PATH', the generations.jsonl of another run"
+        f"found refresh schedule {whole!r}, wanted 'every 500', 'never', 'rolling 10 every 50' or a ramp like "
+        f"{EXAMPLE}; any of these followed by 'latency 120'; 'drift 0.2 check 100'; or 'recorded PATH', the "
+        "generations.jsonl of another run"
     )

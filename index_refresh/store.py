@@ -25,12 +25,14 @@ from index_refresh.generation import (
     Generation,
     GenerationMissing,
     check_manifest,
+    content_of,
     read_manifest,
     sealed,
 )
 from index_refresh.log import GenerationLog
 from index_refresh.recipe import Recipe, Table
 from index_refresh.snapshot import StaleSnapshot
+from realm.protocols import GenerationLike
 
 NAME = re.compile(r"([0-9]+)-([0-9]+)")
 REWIND_SECONDS = 60.0  # how long a resuming trainer waits for a refresher to let go of the order lock
@@ -121,6 +123,8 @@ class GenerationStore:
                 return newest
             number = 0 if newest is None else newest.number + 1
             identity = self._identity(number, step, encoder)
+            if self.recipe.slices > 1 and newest is not None:
+                identity["base"] = content_of(newest.manifest)
             draft = Draft(number, step, self.folder / f".staging-{number}-{step}", identity)
             files.make_folder(self.folder)
             aside = self._named(".aside-")
@@ -164,7 +168,12 @@ class GenerationStore:
         """Logs every published generation that the log does not know: the new one, or one whose maker was killed
         before it could. Called by the process that owns the log."""
         for generation in self.all():
-            self.log.published(generation.manifest)
+            self.log.published(generation.manifest, self._rolled(generation))
+
+    def log_adopted(self, generation: GenerationLike, step: int) -> None:
+        """Logs that training searches this generation from `step` on; of a rolling one also how old its documents are:
+        the youngest, the mean and the oldest, in steps."""
+        self.log.adopted(generation.number, generation.step, step, generation.document_ages(step))
 
     # ---- order in the house
 
@@ -229,6 +238,11 @@ class GenerationStore:
         return wanted
 
     # ---- helpers
+
+    def _rolled(self, generation: Generation) -> dict[str, Any]:
+        if self.recipe.slices == 1:
+            return {}
+        return {"slices": [self.recipe.slices, self.recipe.rebuild], "documents": generation.documents()}
 
     def _identity(self, number: int, step: int, encoder: str) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ from index_refresh.claim import Claim
 from index_refresh.generation import Generation
 from index_refresh.heartbeat import Heartbeat, Progress
 from index_refresh.recipe import Recipe
+from index_refresh.rolling import check_slices
 from index_refresh.schedule import Delayed, Schedule
 from index_refresh.store import GenerationStore
 from realm.protocols import GenerationLike, Params, Report
@@ -97,6 +98,7 @@ class SyncRefresher:
         self.max_age, self.step = config.max_age, 0
         self.claim = Claim(folder)
         self.store = GenerationStore(folder, recipe)
+        check_slices(recipe, schedule, lambda: self.store.table.indexed)
         self.store.recover()
         self.heartbeat = Heartbeat(folder)
         self.published = 0
@@ -142,7 +144,7 @@ class SyncRefresher:
     def adopted(self, generation: GenerationLike, step: int, kept: Collection[int] = ()) -> None:
         """The trainer searches this generation from `step` on. Generations that are neither among the newest, nor in
         use, nor in `kept` (those that kept checkpoints refer to) are deleted."""
-        self.store.log.adopted(generation.number, generation.step, step)
+        self.store.log_adopted(generation, step)
         kept = {*kept, generation.number}
         awaited = self.store.awaited(kept) if isinstance(self.schedule, Delayed) else set()
         gone = self.store.retain(self.config.keep, kept | awaited, generation.number)

@@ -125,6 +125,11 @@ class GenerationLike(Protocol):
         """The stored vectors; `take(row_N)` gives float32 [N, E]."""
         ...
 
+    def document_ages(self, step: int) -> dict[str, float]:
+        """How old the youngest, the mean and the oldest document are at `step`, in steps, for logs; {} where all are
+        of one step, because a refresh renews the whole corpus."""
+        ...
+
     def query_params(self) -> Params:
         """The retriever parameters of the snapshot that the vectors were made with."""
         ...

@@ -21,10 +21,20 @@ import numpy as np
 
 from realm.index.alsh_hash import Family, Hashes, Variant
 from realm.index.alsh_scan import likeliest
-from realm.index.alsh_settings import BRUTE_NS, EVERY_ROW, AlshSettings, check_given, family
+from realm.index.alsh_settings import (
+    BRUTE_NS,
+    EVERY_ROW,
+    MOST_BITS,
+    TABLES,
+    AlshSettings,
+    bucket_bits,
+    check_given,
+    family,
+)
 from realm.index.alsh_store import as_float32, chunks, moments, read_arrays, write_arrays
 from realm.index.alsh_tables import Tables, most_collided, probe_template
 from realm.index.alsh_tuning import sample_pairs, tune
+from realm.index.index_bytes import FACTS, IndexBytes, itemsize, piece_bytes
 from realm.index.vectors import (
     IndexBuildError,
     IndexLoadError,
@@ -50,7 +60,8 @@ class Alsh:
 
     variant, m, u, r: the transforms and their parameters as in the papers. functions: hash functions K a table, 0 to
     score every row. tables: L, 4 bytes a row each. probes: buckets a table. scored: rows a query scored exactly, never
-    fewer than 2k. target_recall: of recall@8 on `sample` rows asked as queries. dtype: how the vectors are kept.
+    fewer than 2k. target_recall: of recall@8 on `sample` rows asked as queries with noise of `query_noise` times the
+    spread of the vectors (0: the bare rows, and queries farther away find less). dtype: how the vectors are kept.
     """
 
     variant: Variant = "simple"
@@ -63,6 +74,7 @@ class Alsh:
     u: float | None = None
     r: float | None = None
     sample: int = 128
+    query_noise: float = 0.0
     dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
 
@@ -74,11 +86,18 @@ class Alsh:
         """The variant with its parameters."""
         return family(self.variant, self.m, self.u, self.r)
 
-    def build(self, shards: Iterable[np.ndarray], mesh: Any = None, rows: int | None = None) -> AlshSearcher:
+    def build(
+        self,
+        shards: Iterable[np.ndarray],
+        mesh: Any = None,
+        rows: int | None = None,
+        queries: np.ndarray | None = None,
+    ) -> AlshSearcher:
         """Gathers the vectors, chooses, and fills the tables; the same seed and rows give the same index.
 
         shards: arrays [n, E]; with `rows` known never a second copy of the vectors. Memory: the vectors, 4 bytes for
         each row and table, and 24 bytes a row while a table is sorted. mesh is for the kinds that search on devices.
+        queries: held-out ones [n, E], of which `sample` are asked instead of noisy rows, where there are such.
         Raises IndexBuildError as read_shards does.
         """
         pieces, rows = counted_shards(shards, np.float32 if self.dtype == "float32" else ml_dtypes.bfloat16, rows)
@@ -87,7 +106,8 @@ class Alsh:
         mean_E, longest = moments(vector_NE)
         transforms = self.family()
         scale = transforms.u / longest if longest > 0 else 1.0
-        pairs = sample_pairs(vector_NE, mean_E, scale, self.sample, self.seed)
+        asked = None if queries is None else check_query(queries, dim, 1)
+        pairs = sample_pairs(vector_NE, mean_E, scale, self.sample, self.seed, self.query_noise, asked)
         chosen = pairs.choose(transforms, self.target_recall, self.functions, self.tables, self.probes, self.scored)
         hashes = tables = recall = None
         while chosen.functions:
@@ -106,6 +126,20 @@ class Alsh:
         if recall is not None and recall < self.target_recall:
             log.warning("ALSH finds %.3f of the sample's hits, wanted %s: give more tables", recall, self.target_recall)
         return AlshSearcher(rows, dim, self, chosen, recall, vector_NE, hashes, tables)
+
+    def bytes_plan(self, rows: int, dim: int, devices: int = 1) -> IndexBytes:
+        """The vectors, and 4 bytes a row for each table: as given, or as many as it begins with. An upper bound: how
+        many functions a table has, and whether tables pay at all, is found out by measuring. A loaded index is a
+        memory map.
+        """
+        vectors, tables = rows * dim * itemsize(self.dtype), self.tables or TABLES
+        if self.functions == 0:
+            return IndexBytes(vectors + FACTS, vectors, 0, vectors + piece_bytes(rows, dim), 0)
+        most = min(MOST_BITS, rows.bit_length())
+        bits = most if self.functions is None else bucket_bits(self.variant, self.functions, rows)
+        drawn = 4 * (dim + self.family().m) * tables * (self.functions or most)
+        disk = vectors + 4 * tables * (rows + 2**bits + 1) + drawn + FACTS
+        return IndexBytes(disk, disk, 0, disk + 24 * rows + piece_bytes(rows, dim), 0)
 
     def load(self, folder: Any, shards: Iterable[np.ndarray] | None = None, mesh: Any = None) -> AlshSearcher:
         """The index saved in `folder`, memory-mapped. Settings left None are those it was built with.

@@ -130,6 +130,8 @@ def check_given(given: dict[str, Any]) -> None:
             raise IndexBuildError(f"{name} is {value}, wanted {low} to {high}")
     if not 0 < given["target_recall"] < 1:
         raise IndexBuildError(f"target_recall is {given['target_recall']}, wanted above 0 and below 1")
+    if not 0 <= given["query_noise"] < float("inf"):
+        raise IndexBuildError(f"query_noise is {given['query_noise']}, wanted 0 or more, a share of the spread")
     if given["variant"] != "l2" and (given["functions"] or 0) > MOST_BITS:
         raise IndexBuildError(f"functions is {given['functions']}, wanted at most {MOST_BITS} signs a bucket")
     if given["dtype"] not in ("float32", "bfloat16"):

@@ -1,7 +1,9 @@
-"""The sample that an ALSH index is chosen and measured by: rows asked as queries, and their true best rows.
+"""The sample that an ALSH index is chosen and measured by: rows asked as queries, with noise, and their true best rows.
 
-Rows are no users' queries: a query tower may put its vectors elsewhere than the item tower. What counts in the end is
-`recall_at_k` against Exact on the queries of the task.
+A query lies near its block, not on it, and the farther it lies, the more seldom it collides with its best rows: bare
+rows promise too much (built for 0.9 over 100,000 clustered rows, an index found 0.886 of the hits of queries with noise
+of a quarter of the spread). So say how far queries lie (`query_noise`) or, better, give some (`build(queries=...)`):
+a query tower may put its vectors elsewhere than the item tower. What counts in the end is `recall_at_k` against Exact.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ RESERVE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Q sampled rows, their W best other rows, and how both hash: inner products at query length 1, scaled lengths."""
+    """Q queries, the row each was made from (-1: none), their W best other rows, and how both hash: inner products at
+    query length 1, scaled lengths."""
 
     rows: int
     own_Q: np.ndarray
@@ -72,13 +75,30 @@ def reserved(target: float) -> float:
     return 1 - (1 - target) * (1 - RESERVE)
 
 
-def sample_pairs(vector_NE: np.ndarray, mean_E: np.ndarray, scale: float, sample: int, seed: int) -> Pairs:
-    """Draws the sample and finds its true best rows by scoring every row, in chunks."""
+def sample_pairs(
+    vector_NE: np.ndarray,
+    mean_E: np.ndarray,
+    scale: float,
+    sample: int,
+    seed: int,
+    noise: float = 0.0,
+    queries: np.ndarray | None = None,
+) -> Pairs:
+    """Draws the sample and finds its true best rows by scoring every row, in chunks.
+
+    noise: of sampled rows, as a share of the spread of the vectors. queries: [n, E], asked instead of rows.
+    """
     rows = len(vector_NE)
     rng = np.random.default_rng([seed, 1])
     own_Q = np.sort(rng.choice(rows, min(sample, rows), replace=False))
     far_R = rng.integers(0, rows, FAR)
     query_QE = as_float32(vector_NE[own_Q])
+    if queries is not None:
+        chosen = np.sort(rng.choice(len(queries), min(sample, len(queries)), replace=False))
+        query_QE, own_Q = queries[chosen], np.full(len(chosen), -1)
+    elif noise:
+        spread = np.sqrt(np.square(query_QE - mean_E).mean())
+        query_QE = query_QE + np.float32(noise * spread) * rng.standard_normal(query_QE.shape, np.float32)
     score_QW = np.full((len(own_Q), 0), 0, np.float32)
     near_QW = np.full((len(own_Q), 0), 0, np.int64)
     for number, chunk_NE in enumerate(chunks(vector_NE)):
@@ -92,7 +112,7 @@ def sample_pairs(vector_NE: np.ndarray, mean_E: np.ndarray, scale: float, sample
             best_QW = np.argpartition(-score_QN, WANTED - 1, axis=1)[:, :WANTED]
             score_QN, id_QN = (np.take_along_axis(a_QN, best_QW, axis=1) for a_QN in (score_QN, id_QN))
         score_QW, near_QW = score_QN, id_QN
-    if rows <= WANTED:  # then the row itself is still there, as the last
+    if queries is None and rows <= WANTED:  # then the row itself is still there, as the last
         near_QW = np.take_along_axis(near_QW, np.argsort(-score_QW, axis=1)[:, : rows - 1], axis=1)
     direction_QE = unit(query_QE)
     near_QWE = (as_float32(vector_NE[near_QW]) - mean_E) * np.float32(scale)

@@ -9,7 +9,7 @@ are chunked or divided. The approximate kinds are measured against this one, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Literal
@@ -20,12 +20,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
+from realm.index.index_bytes import FACTS, IndexBytes, itemsize, piece_bytes
 from realm.index.vectors import (
     IndexBuildError,
     IndexLoadError,
     check_query,
     counted_shards,
     read_facts,
+    read_shards,
     write_facts,
 )
 from realm.protocols import Hits
@@ -62,9 +64,7 @@ class Exact:
         pieces, rows = counted_shards(shards, jnp.dtype(self.dtype), rows)
         first_NE = next(pieces)
         parts = 1 if mesh is None else mesh.shape["data"]
-        # A small corpus is padded little, and still reaches every device.
-        chunk = _round_up(min(self.chunk, -(-rows // parts)), LANES)
-        count = _round_up(-(-rows // chunk), parts)
+        chunk, count = self._chunks(rows, parts)
         base_C = np.arange(count) * chunk
         row_sharding = SingleDeviceSharding(jax.local_devices()[0]) if mesh is None else NamedSharding(mesh, P("data"))
         return ExactSearcher(
@@ -77,6 +77,17 @@ class Exact:
             # Counts, not a comparison of ids with `rows`: the ids of padding may pass 2**31.
             real_C=jax.device_put(np.clip(rows - base_C, 0, chunk).astype(np.int32), row_sharding),
         )
+
+    def bytes_plan(self, rows: int, dim: int, devices: int = 1) -> IndexBytes:
+        """The vectors on the device, filled up to whole chunks. A search holds 4 * B * chunk bytes of scores too."""
+        chunk, count = self._chunks(rows, devices)
+        device = count * chunk * dim * itemsize(self.dtype)
+        return IndexBytes(FACTS, 0, device, 2 * piece_bytes(min(rows, chunk), dim), device)
+
+    def _chunks(self, rows: int, parts: int) -> tuple[int, int]:
+        """(rows of a chunk, chunks): a small corpus is padded little, and still reaches every device."""
+        chunk = _round_up(min(self.chunk, -(-rows // parts)), LANES)
+        return chunk, _round_up(-(-rows // chunk), parts)
 
     def load(self, folder: Any, shards: Iterable[np.ndarray], mesh: Mesh | None = None) -> ExactSearcher:
         """The index described in `folder` over `shards`. Raises IndexLoadError: another kind, rows or width."""
@@ -113,6 +124,25 @@ class ExactSearcher:
             query_BE = jax.device_put(query_BE, NamedSharding(self.mesh, P()))
         found = _search(self.vector_CNE, self.base_C, self.real_C, query_BE, int(k), self.mesh)
         return Hits(*map(np.array, found))
+
+    def with_rows(self, spans: Iterable[tuple[int, np.ndarray]]) -> ExactSearcher:
+        """The same index with other vectors [n, E] from some rows on, spans = (first row, vectors); this one stays.
+
+        Only the new vectors are put on the device, where both indexes lie until this one is let go.
+
+        Raises IndexBuildError: vectors that no index takes, of another width, or of rows that are not there.
+        """
+        vector_CNE, chunk = self.vector_CNE, self.vector_CNE.shape[1]
+        for first, vector_NE in spans:
+            if first < 0 or first + len(vector_NE) > self.rows or np.shape(vector_NE)[1:] != (self.dim,):
+                raise IndexBuildError(
+                    f"found vectors {np.shape(vector_NE)} for rows from {first} on, wanted width {self.dim} and rows "
+                    f"below {self.rows}"
+                )
+            row_N = np.arange(first, first + len(vector_NE))
+            new_NE = np.concatenate(list(read_shards([vector_NE], vector_CNE.dtype, len(row_N))))
+            vector_CNE = _replace(vector_CNE, new_NE, row_N // chunk, row_N % chunk, vector_CNE.sharding)
+        return replace(self, vector_CNE=vector_CNE)
 
     def settings(self) -> dict[str, Any]:
         """What was built, for logs and manifests."""
@@ -152,6 +182,11 @@ def _place(pieces: Iterator[np.ndarray], shape: tuple[int, int, int], sharding: 
 @partial(jax.jit, donate_argnums=0)
 def _put(buffer_CNE, chunk_NE, at):
     return jax.lax.dynamic_update_index_in_dim(buffer_CNE, chunk_NE, at, 0)
+
+
+@partial(jax.jit, static_argnames="sharding")
+def _replace(vector_CNE, new_NE, chunk_N, place_N, sharding):
+    return jax.lax.with_sharding_constraint(vector_CNE.at[chunk_N, place_N].set(new_NE), sharding)
 
 
 def _rechunk(pieces: Iterator[np.ndarray], chunk: int) -> Iterator[np.ndarray]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from realm.index.index_bytes import FACTS, IndexBytes, piece_bytes
 from realm.index.vectors import IndexLoadError, check_query, read_facts, read_shards, shape_of, write_facts
 from realm.protocols import Hits
 
@@ -29,6 +30,10 @@ class RandomRows:
         for piece_NE in read_shards(shards, rows=rows):
             total, dim = total + len(piece_NE), piece_NE.shape[1]
         return RandomRowsSearcher(total, dim, self)
+
+    def bytes_plan(self, rows: int, dim: int, devices: int = 1) -> IndexBytes:
+        """It keeps nothing of the vectors."""
+        return IndexBytes(FACTS, 0, 0, piece_bytes(rows, dim), 0)
 
     def load(self, folder: Any, shards: Iterable[np.ndarray], mesh: Any = None) -> RandomRowsSearcher:
         """Raises IndexLoadError for another kind, seed, rows or width."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from realm.index.index_bytes import FACTS, IndexBytes, itemsize, piece_bytes
 from realm.index.scann_settings import ScannSettings, derive
 from realm.index.vectors import (
     IndexBuildError,
@@ -25,6 +26,7 @@ from realm.index.vectors import (
     check_query,
     gather_shards,
     read_facts,
+    read_shards,
     shape_of,
     write_facts,
 )
@@ -37,6 +39,8 @@ MIN_PARTITION_SIZE = 1
 # From so many queries on, two threads were as fast as one or faster; blocks above 256 queries gained nothing.
 PARALLEL_FROM = 16
 PARALLEL_BLOCK = 256
+# Rows replaced in one call.
+UPSERTED = 16384
 
 
 class ScannMissing(RuntimeError):
@@ -126,13 +130,51 @@ class Scann:
             raise IndexLoadError(f"{folder}: ScaNN's files hold {held} rows, index.json says {rows}")
         return ScannSearcher(rows, dim, settings, _threads(self.threads), searcher)
 
+    def bytes_plan(self, rows: int, dim: int, devices: int = 1) -> IndexBytes:
+        """From the settings: vectors, a byte (on disk) or half of one (searched, with a tree) for each code, 4 bytes on
+        disk and 8 in memory for a row's leaf, and 8.6 for each number of a centroid.
+
+        Building takes what `build` says: 3.5 times the float32 vectors, or 2 where nothing is trained.
+        """
+        settings = derive(rows, dim, **self.given())
+        codes = -(-dim // settings.dims_per_block) if settings.dims_per_block else 0
+        kept = itemsize(settings.reorder_dtype) if settings.dims_per_block and settings.reorder else 0
+        kept = kept or (0 if settings.dims_per_block else 4)
+        leaves = round(8.6 * settings.leaves * dim)
+        disk = rows * (kept * dim + codes + 4 * bool(settings.leaves)) + leaves + FACTS
+        unpacked = 0 if settings.leaves else codes
+        host = rows * (kept * dim + codes // 2 + unpacked + 8 * bool(settings.leaves)) + leaves
+        copies = 3.5 if settings.leaves or codes else 2
+        build = round(copies * 4 * rows * dim) + piece_bytes(rows, dim)
+        return IndexBytes(disk, host, 0, build, 0)
+
+    def renew(self, folder: Any, vectors: Any, spans: Iterable[tuple[int, int]]) -> ScannSearcher:
+        """The index saved in `folder` with the rows [low, high) of `spans` anew from `vectors` (rows, dim, take).
+
+        Leaves, codes and settings stay those it was trained with; a row goes to the leaf that its new vector belongs
+        to. Upserting rows by number is what scann's inner searcher does: its layer of names above it would save a
+        pickle. The same folder and vectors give the same files. Raises as `load`, and IndexBuildError for vectors that
+        no index takes.
+        """
+        searcher = self.load(folder)
+        if (vectors.rows, vectors.dim) != (searcher.rows, searcher.dim):
+            found = f"{searcher.rows} rows of width {searcher.dim}"
+            raise IndexLoadError(f"{folder} holds {found}, wanted {vectors.rows} of {vectors.dim}")
+        searcher.upsert(vectors, spans)
+        return searcher
+
     def _reloaded(self, folder: Any, facts: dict[str, Any]) -> ScannSettings:
         """The settings to search a saved index with; refuses to change what was built in."""
         try:
             built = ScannSettings(**facts["settings"])
         except (KeyError, TypeError) as error:
             raise IndexLoadError(f"{folder}: index.json has no ScaNN settings ({error})") from error
-        asked = derive(facts["rows"], facts["dim"], **(asdict(built) | self.given()))
+        try:
+            asked = derive(facts["rows"], facts["dim"], **(asdict(built) | self.given()))
+        except IndexBuildError as error:  # for instance a tree where there is none
+            known = asdict(built)
+            apart = "; ".join(f"{name} {known[name]}, wanted {value}" for name, value in self.given().items())
+            raise IndexLoadError(f"{folder} was built with {apart}: {error}; build the index anew") from error
         for name, was in asdict(built).items():
             wanted = getattr(asked, name)
             free = name == "leaves_to_search" or (name == "reorder" and was and wanted)
@@ -172,6 +214,15 @@ class ScannSearcher:
         else:
             found = self.searcher.search_batched(query_BE, **wanted)
         return _as_hits(*found, k)
+
+    def upsert(self, vectors: Any, spans: Iterable[tuple[int, int]]) -> None:
+        """Replaces the rows [low, high) of `spans` in place; nobody may be searching meanwhile."""
+        for low, high in spans:
+            pieces = (vectors.take(np.arange(at, min(at + UPSERTED, high))) for at in range(low, high, UPSERTED))
+            first = low
+            for new_NE in read_shards(pieces, rows=high - low):
+                self.searcher.searcher.upsert(list(range(first, first + len(new_NE))), new_NE, len(new_NE))
+                first += len(new_NE)
 
     def settings(self) -> dict[str, Any]:
         """What was built, for logs and manifests."""

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 
 from realm.index.alsh import Alsh
 from realm.index.exact import Exact
+from realm.index.index_bytes import IndexBytes
 from realm.index.merge import merge_hits
 from realm.index.scann import Scann
 from realm.index.scann_settings import derive
@@ -67,19 +68,56 @@ class Sharded:
         mesh: a mesh over whose axis 'data' every part is divided, or devices that take the parts in turn (Exact only).
         Raises IndexBuildError as read_shards and the kind do.
         """
+        rows, dim, starts, parts = self._parts(shards, mesh, rows)
+        return ShardedSearcher(rows, dim, self, tuple(parts), tuple(starts))
+
+    def build_into(self, folder: Any, shards: Iterable[np.ndarray], rows: int | None = None) -> dict[str, Any]:
+        """Builds part after part as `build` does, saves each in `folder` and lets it go; returns the settings.
+
+        What `save` would have written, in the memory of one part, for an index that is loaded from disk anyway: what
+        ScaNN has just built holds twice what it holds when it is loaded. Raises as `build`.
+        """
+        kept: list[dict[str, Any]] = []
+        rows, dim, starts, parts = self._parts(shards, None, rows)
+        for built in parts:
+            built.save(Path(folder) / part_name(len(kept)))
+            kept.append(built.settings())
+            del built  # before the next one is begun
+        self._write_facts(folder, rows, dim, starts)
+        return {"kind": ShardedSearcher.kind, "rows": rows, "dim": dim, "shards": len(kept), "part": kept[0]}
+
+    def _parts(
+        self, shards: Iterable[np.ndarray], mesh: Mesh | Sequence[Any] | None, rows: int | None
+    ) -> tuple[int, int, list[int], Iterator[Searcher]]:
+        """(rows, width, starts, the parts): each is built when it is asked for, and not held here."""
         pieces, rows = counted_shards(shards, np.float32, rows)
         first_NE = next(pieces)
-        dim = first_NE.shape[1]
-        starts = self.starts(rows)
+        dim, starts = first_NE.shape[1], self.starts(rows)
         inner = _for_parts_of(self.index, rows, dim)
         stream = _Stream(chain([first_NE], pieces), dim)
         del first_NE
-        parts = []
-        for part, (start, stop) in enumerate(pairwise(starts)):
-            log.info("part %d of %d: rows %d to %d", part + 1, len(starts) - 1, start, stop - 1)
-            parts.append(inner.build(stream.take(stop - start), _mesh_of(mesh, part), rows=stop - start))
-        next(pieces, None)  # the check that no row is left
-        return ShardedSearcher(rows, dim, self, tuple(parts), tuple(starts))
+
+        def built() -> Iterator[Searcher]:
+            for part, (start, stop) in enumerate(pairwise(starts)):
+                log.info("part %d of %d: rows %d to %d", part + 1, len(starts) - 1, start, stop - 1)
+                yield inner.build(stream.take(stop - start), _mesh_of(mesh, part), rows=stop - start)
+            next(pieces, None)  # the check that no row is left
+
+        return rows, dim, starts, built()
+
+    def _write_facts(self, folder: Any, rows: int, dim: int, starts: Sequence[int]) -> None:
+        facts = {"kind": ShardedSearcher.kind, "rows": rows, "dim": dim}
+        write_facts(folder, facts | {"index": type(self.index).__name__, "starts": list(starts)})
+
+    def bytes_plan(self, rows: int, dim: int, devices: int = 1) -> IndexBytes:
+        """The parts together. Built into a folder, as a refresher does, it takes no more than one part."""
+        inner = _for_parts_of(self.index, rows, dim)
+        parts = [inner.bytes_plan(stop - start, dim, devices) for start, stop in pairwise(self.starts(rows))]
+        whole = IndexBytes(*(sum(part[place] for part in parts) for place in range(5)))
+        return whole._replace(
+            build_host=max(part.build_host for part in parts),
+            build_device=max(part.build_device for part in parts),
+        )
 
     def load(
         self, folder: Any, shards: Iterable[np.ndarray] | None = None, mesh: Mesh | Sequence[Any] | None = None
@@ -117,6 +155,28 @@ class Sharded:
                 raise IndexLoadError(f"{folder}: part {part} holds {found}, wanted {stop - start} of {dim}")
         return ShardedSearcher(rows, dim, self, tuple(parts), tuple(starts))
 
+    def renew(self, folder: Any, vectors: Any, spans: Sequence[tuple[int, int]]) -> ShardedSearcher:
+        """The index saved in `folder` with the rows [low, high) of `spans` anew from `vectors` (iterable; rows, dim,
+        take); built anew where its parts cannot be renewed. Raises as `load` and the kind do."""
+        if not hasattr(self.index, "renew"):
+            return self.build(vectors, rows=vectors.rows)
+        searcher = self.load(folder, vectors)
+        for part, (start, stop) in zip(searcher.parts, pairwise(searcher.starts), strict=True):
+            inside = [(max(low, start) - start, min(high, stop) - start) for low, high in spans]
+            part.upsert(_Rows(vectors, start), [(low, high) for low, high in inside if low < high])
+        return searcher
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Stored vectors counted from row `start`."""
+
+    vectors: Any
+    start: int
+
+    def take(self, row_N: np.ndarray) -> np.ndarray:
+        return self.vectors.take(row_N + self.start)
+
 
 @dataclass(frozen=True, eq=False)
 class ShardedSearcher:
@@ -145,8 +205,7 @@ class ShardedSearcher:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for part, searcher in enumerate(self.parts):
             searcher.save(Path(folder) / part_name(part))
-        facts = {"kind": self.kind, "rows": self.rows, "dim": self.dim}
-        write_facts(folder, facts | {"index": type(self.config.index).__name__, "starts": list(self.starts)})
+        self.config._write_facts(folder, self.rows, self.dim, self.starts)
 
 
 def part_name(part: int) -> str:

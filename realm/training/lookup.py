@@ -76,7 +76,7 @@ class Lookup:
         self.blocked = 0.0  # seconds that steps waited for embedding, building or opening
         self.at_boundaries = 0.0  # seconds of all that happens at step boundaries, copies and probes included
         self.first_wait = 0.0  # seconds until there was an index to begin or to go on with
-        self.taken: dict[int, float] = {}  # when the parameters of the last two generations were handed over
+        self.lately: dict[int, GenerationLike] = {}  # the last two generations by number
         self.opener = Opener(self._tower, report)
         self.fresh = True  # nothing was trained since the start or resume
         self.warned: int | None = None  # the generation whose age was complained of
@@ -126,14 +126,18 @@ class Lookup:
 
     def facts(self, found: Found, step: int) -> dict[str, float]:
         """What is logged of the index at the update `step` (counted from 0): ages in steps and seconds, time lost."""
-        taken = self.taken.get(found.generation, self.generation.taken)
-        seconds = max(0.0, time.time() - taken)  # clocks of two machines may differ
-        return found.ages(step) | {
-            "document_age_seconds": round(seconds, 1),
-            "refresh_blocked_seconds": round(self.blocked, 3),
-            "refresh_boundary_seconds": round(self.at_boundaries, 3),
-            "first_index_seconds": round(self.first_wait, 3),
-        }
+        generation = self.lately.get(found.generation, self.generation)
+        seconds = max(0.0, time.time() - generation.taken)  # clocks of two machines may differ
+        return (
+            found.ages(step)
+            | generation.document_ages(step)
+            | {
+                "document_age_seconds": round(seconds, 1),
+                "refresh_blocked_seconds": round(self.blocked, 3),
+                "refresh_boundary_seconds": round(self.at_boundaries, 3),
+                "first_index_seconds": round(self.first_wait, 3),
+            }
+        )
 
     def _measure_drift(self, step: int, params: Params) -> float:
         """For schedules that ask for it; 0 while a published snapshot has not become the adopted generation yet."""
@@ -181,6 +185,7 @@ class Lookup:
         swap = {
             "generation": generation.number,
             "document_age": step - generation.step,
+            **generation.document_ages(step),
             "document_age_seconds": round(max(0.0, time.time() - generation.taken), 3),
             "replaced_age": step - replaced.step if replaced else None,
             "dropped_snapshots": status["dropped_snapshots"],
@@ -192,8 +197,8 @@ class Lookup:
 
     def _use(self, opened: Opened) -> None:
         self.generation, self.searcher, self.query_params = opened
-        self.taken = {number: self.taken[number] for number in list(self.taken)[-1:]}  # candidates asked for before
-        self.taken[self.generation.number] = self.generation.taken
+        self.lately = {number: self.lately[number] for number in list(self.lately)[-1:]}  # candidates asked for before
+        self.lately[self.generation.number] = self.generation
 
     def _vectors(self) -> Any:
         return self.generation.vectors()

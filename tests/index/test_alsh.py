@@ -15,7 +15,8 @@ from realm.index.alsh_settings import choose_functions, family, needed_buckets
 from realm.index.alsh_tables import Tables, most_collided, probe_template
 from realm.index.exact import Exact
 from realm.index.recall import recall_at_k
-from realm.index.vectors import IndexBuildError, IndexLoadError
+from realm.index.vectors import IndexBuildError, IndexLoadError, QueryError
+from realm.protocols import Hits
 from tests.index.index_kinds import assert_sound, brute_force, clustered
 
 FORMS = {"l2": l2_collision, "sign": sign_collision, "simple": lambda ip, norm, *parameters: simple_collision(ip)}
@@ -292,9 +293,32 @@ def test_damaged_files_are_refused(tmp_path):
         ({"tables": 0}, "tables is 0"),
         ({"probes": 5000}, "probes is 5000, wanted 1 to 1024"),
         ({"target_recall": 1.0}, "target_recall is 1.0"),
+        ({"query_noise": -0.1}, "query_noise is -0.1"),
         ({"dtype": "int8"}, "'int8'"),
     ],
 )
 def test_wrong_settings_are_refused(given, message):
     with pytest.raises(IndexBuildError, match=message):
         Alsh(**given)
+
+
+def test_it_is_tuned_for_queries_that_lie_beside_their_rows():
+    vector_NE = clustered(4000, 16, centres=60)
+    rng = np.random.default_rng(5)
+    spread = np.sqrt(np.square(vector_NE - vector_NE.mean(axis=0)).mean())
+    row_Q = rng.integers(0, len(vector_NE), 400)
+    query_QE = (vector_NE[row_Q] + 0.6 * spread * rng.normal(size=(400, 16))).astype(np.float32)
+    exact = Exact().build([vector_NE]).search(query_QE, 8)
+    given = {"functions": 8, "tables": 8, "scored": 400, "target_recall": 0.7}
+    bare = Alsh(query_noise=0.0, **given).build([vector_NE])
+    noisy = Alsh(query_noise=0.6, **given).build([vector_NE])
+    asked = Alsh(query_noise=0.0, **given).build([vector_NE], queries=query_QE[:128])
+    held = Hits(*(array[128:] for array in exact))
+    kinds = {"bare": bare, "noisy": noisy, "asked": asked}
+    found = {name: recall_at_k(searcher.search(query_QE[128:], 8), held) for name, searcher in kinds.items()}
+    assert bare.recall_on_sample > found["bare"] + 0.04  # bare rows promise too much
+    for name in ("noisy", "asked"):
+        assert found[name] > max(0.7, found["bare"] + 0.05), found
+        assert abs(kinds[name].recall_on_sample - found[name]) < 0.04  # measured on what it is asked
+    with pytest.raises(QueryError, match=r"queries have shape \(3, 5\)"):
+        Alsh(**given).build([vector_NE], queries=np.zeros((3, 5), np.float32))

@@ -181,3 +181,10 @@ def test_without_scann_the_error_says_what_to_do(monkeypatch, tmp_path):
     for attempt in (lambda: Scann().build([clustered(5, 2)]), lambda: Scann().load(tmp_path)):
         with pytest.raises(ScannMissing, match="pip install scann.*Exact"):
             attempt()
+
+
+@pytest.mark.parametrize("given", [{"leaves": 3}, {"leaves": 3, "leaves_to_search": 2}, {"leaves": 5000}])
+def test_a_tree_is_not_loaded_where_none_was_built(given, tmp_path):
+    Scann().build([clustered(60, 8)]).save(tmp_path)
+    with pytest.raises(IndexLoadError, match=rf"was built with leaves 0, wanted {given['leaves']}"):
+        Scann(**given).load(tmp_path)

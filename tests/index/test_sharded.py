@@ -1,5 +1,7 @@
 """Parts of an index give the hits of the whole, are built one after another, and load only what fits."""
 
+import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -161,3 +163,64 @@ def test_wrong_numbers_of_parts_and_rows_are_refused():
         Sharded(shards=0)
     with pytest.raises(IndexBuildError, match="hold 60 rows or more, wanted 40"):
         Sharded(Exact(), 2).build(shards_of(clustered(60, 8), 40), rows=40)
+
+
+@pytest.mark.parametrize(
+    "index", [Sharded(Exact(), 3), Sharded(Scann(leaves=8, dims_per_block=2, reorder=50), 3)], ids=["exact", "scann"]
+)
+def test_built_into_a_folder_it_is_what_would_have_been_saved(index, tmp_path):
+    vector_NE = clustered(300, 8)
+    searcher = index.build([vector_NE])
+    searcher.save(tmp_path / "saved")
+    settings = index.build_into(tmp_path / "into", [vector_NE[:100], vector_NE[100:]], rows=300)
+    assert settings == searcher.settings()
+    query_BE = vector_NE[::20]
+    loaded = [index.load(tmp_path / name, [vector_NE]).search(query_BE, 4) for name in ("saved", "into")]
+    for left, right in zip(*loaded, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_part_that_is_saved_is_let_go_before_the_next_is_built(tmp_path):
+    alive, most = weakref.WeakSet(), []
+
+    class Watched(Exact):
+        def build(self, *given, **more):
+            most.append(len(alive))
+            built = super().build(*given, **more)
+            alive.add(built)
+            return built
+
+    index = Sharded(Watched(), 4)
+    index.build_into(tmp_path, [clustered(100, 8)])
+    assert most == [0, 0, 0, 0]
+    most.clear()
+    held = index.build([clustered(100, 8)])
+    assert most == [0, 1, 2, 3] and len(held.parts) == 4
+
+
+def test_renewed_rows_stand_in_their_parts_and_the_rest_stays():
+    old_NE, new_NE = clustered(300, 8), clustered(300, 8, seed=3)
+
+    class Stored:
+        rows, dim = 300, 8
+
+        def take(self, row_N):
+            return new_NE[row_N]
+
+        def __iter__(self):
+            return iter([mixed_NE])
+
+    mixed_NE = old_NE.copy()
+    mixed_NE[90:220] = new_NE[90:220]
+    query_BE = mixed_NE[::10]
+    for inner in (Scann(), Scann(leaves=8, leaves_to_search=8, dims_per_block=2, reorder=300)):
+        index = Sharded(inner, 3)
+        with tempfile.TemporaryDirectory() as folder:
+            index.build([old_NE]).save(folder)
+            renewed = index.renew(folder, Stored(), [(90, 150), (150, 220)])
+        exact = Exact().build([mixed_NE]).search(query_BE, 4)
+        np.testing.assert_array_equal(renewed.search(query_BE, 4).id_BK, exact.id_BK)
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(IndexLoadError, match="wanted 300 of 9"):
+        Scann().build([old_NE]).save(folder)
+        Stored.dim = 9
+        Scann().renew(folder, Stored(), [(0, 1)])

@@ -27,7 +27,7 @@ class Killed(BaseException):
 class Killer:
     """Replaces the primitives; from call number `at` on nothing reaches the disk any more."""
 
-    NAMES = ("put", "fsync", "rename", "unlink", "remove_tree")
+    NAMES = ("put", "fsync", "rename", "link", "unlink", "remove_tree")
 
     def __init__(self, monkeypatch, at):
         self.at, self.calls = at, 0

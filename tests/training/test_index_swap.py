@@ -113,14 +113,22 @@ def test_drift_without_questions_is_refused():
 
 def test_candidates_keep_the_age_of_the_generation_they_come_from():
     now = time.time()
+
+    def generation(taken, **ages):
+        return SimpleNamespace(
+            taken=taken, document_ages=lambda step: {name: step - made for name, made in ages.items()}
+        )
+
+    newer = generation(now - 10.0)
     lookup = SimpleNamespace(
-        taken={3: now - 50.0, 4: now - 10.0}, generation=SimpleNamespace(taken=now - 10.0),
+        lately={3: generation(now - 50.0, document_age_max=90), 4: newer}, generation=newer,
         blocked=0.0, at_boundaries=1.25, first_wait=3.5,
     )  # fmt: skip
     nothing = Candidates(np.zeros((1, 1), np.int32), np.ones((1, 1), bool), np.zeros(1, bool))
     facts = Lookup.facts(lookup, Found(nothing, 3, 100, 129), 130)
     assert (facts["generation"], facts["document_age"], facts["query_age"]) == (3, 30, 1)
+    assert facts["document_age_max"] == 40  # of a rolling index: its oldest slice
     assert 50.0 <= facts["document_age_seconds"] < 80.0
     assert (facts["refresh_blocked_seconds"], facts["refresh_boundary_seconds"]) == (0.0, 1.25)
-    lookup.taken = {4: now + 100.0}  # the clock went back, or is another machine's
+    lookup.lately = {4: generation(now + 100.0)}  # the clock went back, or is another machine's
     assert Lookup.facts(lookup, Found(nothing, 4, 100, 129), 130)["document_age_seconds"] == 0.0
