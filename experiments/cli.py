@@ -7,12 +7,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from experiments.arguments import UsageError, at_least_one, make_room, parse, run_and, write_answer
+from experiments.ask_command import ask, hotswap
 from experiments.data_command import data
+from experiments.figure_command import figure
+from experiments.finetune_command import compare, finetune
 from experiments.refresh_command import bench, drill, refresh
-from experiments.sweep_command import figure, sweep
+from experiments.sweep_command import sweep
+from experiments.tagger_command import tagger
 
 HELP = """\
 realm: retrieval-augmented language-model pretraining
@@ -20,14 +24,25 @@ realm: retrieval-augmented language-model pretraining
   realm data build FILES --out DIR               documents of any format -> blocks, salient spans, manifest
   realm data inspect DIR                         counts, lengths, what was left out and why, sample blocks
   realm data edit DIR --out NEW                  a new version with documents added, deleted or replaced
+  realm data tag FILES --tagger T --out SPANS    salient spans of documents: a trained tagger, spaCy, links, a file
+  realm data embed NEW --like RUN --out DIR      the index of an edited corpus: only changed blocks are embedded
+  realm tagger train FILES                       a BERT tagger from CoNLL files; realm tagger evaluate: its span F1
   realm pretrain PRESET [--resume|--overwrite]   mlm -> ict -> read -> realm, each resumable, then a table of recall
+  realm finetune PRESET                          retriever and reader on question/answer files, EM and F1
   realm pretrain --list                          the presets, one line and cost each
+  realm pretrain PRESET --plan                   what it would need in bytes, on devices, host and disk
   realm evaluate RUN                             recall@k next to BM25, masked-word loss with and without retrieval
+  realm evaluate hf:FOLDER --corpus C --questions Q   the same of a pretrained encoder as it is
   realm report RUN                               masked sentences, retrieved blocks with p(z|x) and utility
+  realm ask RUN "question"                       answer, evidence, p(z|x), p(y|z,x); without a question: type them
+  realm hotswap RUN "... [MASK] ..." --replace F exchange documents, refresh, ask again: no training
+  realm compare FIRST SECOND                     answers of two runs question by question, with an interval
   realm refresh RUN                              the refresher as a job of its own, for an External engine
   realm sweep NAME [--jobs N]                    controls and ablations over seeds, resumable, as one table
   realm figure NAME                              recall, utility and index age of a sweep as a PNG
+  realm figure RUN --what ages                   index age of a run, adoptions and blocked seconds as a PNG
   realm bench index [--rows N]                   index kinds: queries/s, recall, build seconds, bytes, peak memory
+  realm bench overlap                            step time with and without a refresher on other cores, index age
   realm drill [--short]                          power cuts, kills, full disks, damage: a table of what must be 0
 
 PRESET is a name or a preset.json file: change index, masking or stages there (every run writes its own).
@@ -46,6 +61,14 @@ class Pretrain:
     """Go on with what a killed or stopped job left."""
     overwrite: bool = False
     """Delete what is there and start again."""
+    plan: bool = False
+    """Only print what it needs in bytes: devices, host and disk. Nothing is allocated or trained."""
+    plan_blocks: int | None = None
+    """With --plan: as if the corpus had so many blocks."""
+    plan_devices: int | None = None
+    """With --plan: as if so many devices shared a batch."""
+    plan_compile: bool = True
+    """With --plan: compile the steps to know their activations, which takes as long as the start of training."""
     init: str | None = None
     """Start every encoder from these weights: `hf:PATH`, a folder of BERT-family safetensors, or `embedded`."""
     json: Path | None = None
@@ -55,15 +78,24 @@ class Pretrain:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measures a run: recall@{1,5,20,100} by gold block and by answer string, BM25 beside it, masked-word loss."""
+    """Measures a run: recall@{1,5,20,100} by gold block and by answer string, BM25 beside it; masked-word loss or, of a
+    fine-tuned run, EM and F1 of its answers."""
 
     questions: str | None = None
-    """JSONL(.gz) of id, question, answers, doc; the preset's own questions by default."""
+    """A question file of any known format, or `FORMAT:PATH`; the preset's own questions by default."""
     max_questions: int | None = None
     """A seeded sample of this many questions; by default what the preset says for its own, all of other files."""
+    mode: Literal["orqa", "squad", "trivia", "regex-match", "regex-search"] | None = None
+    """Rules of EM and F1 of a fine-tuned run; by default ORQA's, or prefix match for regular expressions."""
+    corpus: Path | None = None
+    """Where RUN is `hf:FOLDER`, an encoder as it is: the folder of the corpus that it shall search."""
+    vectors: Path | None = None
+    """Where RUN is `hf:FOLDER`: keep its vectors in this folder; a measurement that was stopped goes on there."""
+    dumps: Path | None = None
+    """Folder for answers question by question, one JSON lines file a row."""
     json: Path | None = None
     """Also write every number to this file: `recall` (a table: `title`, `rows`), `masked_words` (null, with a
-    `masked_words_reason`, where nothing is held out)."""
+    `masked_words_reason`, where nothing is held out) or `answers`, by row."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +154,11 @@ def pretrain(arguments: list[str]) -> int:
 
     if arguments and arguments[0] == "--list":
         for name in PRESETS:
-            print(f"{name:8s} {card(name)}")
+            print(f"{name:10s} {card(name)}")
         return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: realm pretrain PRESET [--out DIR] [--resume | --overwrite] [--FIELD VALUE ...]\n")
-        print("\n".join(f"  {name:8s} {card(name)}" for name in PRESETS))
+        print("\n".join(f"  {name:10s} {card(name)}" for name in PRESETS))
         print("\nor a preset.json file, as every run writes one: change index, masking or stages there.")
         print("realm pretrain PRESET --help shows every field of a preset.")
         return 0 if arguments else 2
@@ -138,6 +170,14 @@ def pretrain(arguments: list[str]) -> int:
     at_least_one("max-questions", given.preset.max_questions)
     make_room(given.json)
     preset = with_init(given.preset, given.init) if given.init else given.preset
+    at_least_one("plan-blocks", given.plan_blocks)
+    at_least_one("plan-devices", given.plan_devices)
+    if given.plan:
+        from experiments.plan_command import plan_preset
+
+        out = given.out or Path("runs") / name
+        write_answer(given.json, plan_preset(preset, out, given.plan_blocks, given.plan_devices, given.plan_compile))
+        return 0
     run(preset, given.out or Path("runs") / name, existing, given.json)
     return 0
 
@@ -163,9 +203,19 @@ def evaluate(arguments: list[str]) -> int:
     run, given = run_and(Evaluate, arguments, "evaluate")
     at_least_one("max-questions", given.max_questions)
     make_room(given.json)
+    if arguments[0].startswith("hf:"):
+        if given.corpus is None or given.questions is None:
+            raise UsageError("wanted `realm evaluate hf:FOLDER --corpus CORPUS --questions QUESTIONS`")
+        from experiments.encoder_recall import evaluate_encoder
+
+        found = evaluate_encoder(arguments[0], given.corpus, given.questions, given.max_questions, given.vectors)
+        write_answer(given.json, found)
+        return 0
     from experiments.show import evaluate_run
 
-    write_answer(given.json, evaluate_run(run, given.questions, given.max_questions))
+    if given.dumps is not None:
+        given.dumps.mkdir(parents=True, exist_ok=True)
+    write_answer(given.json, evaluate_run(run, given.questions, given.max_questions, given.mode, given.dumps))
     return 0
 
 
@@ -190,6 +240,11 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "figure": figure,
     "bench": bench,
     "drill": drill,
+    "tagger": tagger,
+    "finetune": finetune,
+    "ask": ask,
+    "hotswap": hotswap,
+    "compare": compare,
 }
 
 if __name__ == "__main__":

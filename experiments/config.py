@@ -30,12 +30,13 @@ from realm.objectives.ict import Ict
 from realm.objectives.mlm import Mlm
 from realm.objectives.open_qa import OpenQa
 from realm.objectives.realm import Realm
+from realm.objectives.tagging import Tagging
 from realm.text.blocks import CorpusConfig
 from realm.text.facts import FactsConfig
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 from realm.training.loop import Training
 
-AnyObjective = Mlm | Ict | Realm | OpenQa
+AnyObjective = Mlm | Ict | Realm | OpenQa | Tagging
 AnyPart = Exact | Scann | Alsh
 AnyIndex = Exact | Scann | Alsh | Sharded | RandomRows
 AnyEngine = Sync | Process | Interleave | External | Ray
@@ -50,7 +51,8 @@ class ConfigError(ValueError):
 class Refresh:
     """How the index follows the towers.
 
-    schedule: `every 500`, `never`, a ramp such as `0-1000:500,1000-:2000`, each optionally followed by `latency 120`;
+    schedule: `every 500`, `never`, a ramp such as `0-1000:500,1000-:2000`, `rolling 10 every 50` (a tenth of the
+    corpus each time, put into the index that is there), each optionally followed by `latency 120`;
     `drift 0.2 check 100`; `recorded RUN/generations.jsonl`. engine: Sync waits, Process embeds in a child on this host,
     External in a job of its own (`realm refresh`), Interleave on the same devices between steps,
     Ray on a Ray cluster.

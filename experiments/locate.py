@@ -65,7 +65,7 @@ def open_run(path: Path) -> Run:
     """
     path = Path(path)
     if (path / "preset.json").exists():
-        names = [name for name in ("realm", "read", "ict", "mlm") if has_checkpoint(path / name)]
+        names = [name for name in ("open_qa", "realm", "read", "ict", "mlm") if has_checkpoint(path / name)]
         if not names:
             raise RunFolderError(f"{path} has no stage with a checkpoint yet: go on with `realm pretrain ... --resume`")
         path = path / names[0]

@@ -14,13 +14,16 @@ from experiments.clozes import SEARCHED, ClozeSet
 from experiments.clozes import summary as summary_of_facts
 from experiments.config import Preset, Stage
 from experiments.console import wide_console
-from experiments.questions import KS, QuestionSet, embed_questions
-from experiments.searching import exact_searcher, search_all
+from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
+from experiments.questions import KS, QuestionSet, asked_of, embed_questions
+from experiments.searching import embedded, exact_searcher, search_all
+from experiments.warm_start import initial_params
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.clozes import ClozeScores
 from realm.evaluation.masked_words import NothingHeldOut, masked_word_loss, require_heldout
 from realm.evaluation.table import ResultTable, Setting
-from realm.protocols import Params, Searcher
+from realm.index.exact import Exact
+from realm.protocols import Hits, Params, Searcher
 from realm.retrieve import Retrieval
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
@@ -38,6 +41,7 @@ class Measurement:
         self.preset, self.table, self.out, self.finished = preset, table, out, finished
         self.recall = ResultTable("Retrieval on questions, blocks embedded afresh")
         self.facts = ResultTable("Held-out statements of facts, blocks embedded afresh")
+        self.answers: ResultTable | None = None
 
     def summary(self) -> dict[str, Any]:
         """`recall`: stage -> "1", "5", "20" -> fraction; `utility`; `generations`; `masked_words`; see the README."""
@@ -54,6 +58,8 @@ class Measurement:
             ]
             summary["generations"] = generations(self.finished["realm"], self.preset.realm.training.steps)
             summary |= found["words"]
+        if "open_qa" in found:
+            summary["open_qa"] = found["open_qa"]
         if "facts" in found:
             facts = found["facts"]
             if not self.preset.questions:  # a job of facts alone: they are its result
@@ -69,17 +75,21 @@ class Measurement:
         Each retriever embeds the corpus once for all of them.
         """
         preset, table, found = self.preset, self.table, {}
-        asked = QuestionSet(preset.questions, table, preset.max_questions) if preset.questions else None
+        asked = asked_of(preset, table)
         clozes = None
         if preset.facts and "realm" in self.finished:
             clozes = ClozeSet(self.out / "facts", table, preset.realm.objective, FACTS_ASKED)
             self._add_facts("bm25", "bm25", clozes, clozes.bm25())
-        recall, started, scores = {}, None, None
+        recall, hits, started, scores = {}, {}, None, None
         for name, stage, params in self._towers(every=bool(asked or clozes)):
             searcher = cache(partial(exact_searcher, stage, params, table))
             if asked:
+                if name == "open_qa":  # its reader wants the vectors too
+                    stored = StoredRows(embedded(stage, params, table))
+                    searcher = cache(partial(Exact().build, [stored.vector_NE]))
                 q_QE = embed_questions(stage.objective, params, table, asked.questions)
-                recall[name] = asked.row(search_all(searcher(), q_QE, max(KS)))
+                hits[name] = search_all(searcher(), q_QE, max(KS))
+                recall[name] = asked.row(hits[name])
                 self.recall.add(name, asked.setting("exact"), recall[name])
             if clozes:
                 scores = clozes.scores(params, searcher()) if name == "realm" else None
@@ -89,12 +99,14 @@ class Measurement:
             if name == "realm":
                 found["words"] = masked_words(stage, params, table, searcher)
         if asked:
-            hits = Bm25(table).search([q.question for q in asked.questions], max(KS))
-            recall["bm25"] = asked.row(hits)
+            hits["bm25"] = Bm25(table).search([q.question for q in asked.questions], max(KS))
+            recall["bm25"] = asked.row(hits["bm25"])
             self.recall.add("bm25", asked.setting("bm25"), recall["bm25"])
             found["recall"] = {
                 name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in recall.items()
             }
+        if "open_qa" in self.finished:
+            found["open_qa"] = self._answers(asked, hits, stored)
         if clozes:
             found["facts"] = summary_of_facts(clozes, started, scores)
         return found
@@ -103,11 +115,30 @@ class Measurement:
         """(name, stage, parameters) of the realm stage's retriever or, with `every`, of all, the untrained first."""
         if every:
             first = self.preset.ict or self.preset.realm
-            yield "untrained", first, first.objective.init(jax.random.key(first.training.seed))
+            if first is None:  # fine-tuning alone: what it starts from
+                yield "start", self.preset.open_qa, self._start()
+            else:
+                yield "untrained", first, first.objective.init(jax.random.key(first.training.seed))
         stages = {**self.preset.stages(), "ict_continued": self.preset.ict}
-        for name in ("ict", "ict_continued", "realm") if every else ("realm",):
+        for name in ("ict", "ict_continued", "realm", "open_qa") if every else ("realm",):
             if name in self.finished:
                 yield name, stages[name], restore_params(self.finished[name] / "checkpoints")[0]
+
+    def _start(self) -> Params:
+        return initial_params(self.preset.open_qa, self.finished)
+
+    def _answers(self, asked: QuestionSet, hits: dict[str, Hits], stored: StoredRows) -> dict[str, Any]:
+        """Rows of answers, and the proof that what had to stay frozen did; dumps go into the stage's folder."""
+        folder, stage = self.finished["open_qa"], self.preset.open_qa
+        params, step = restore_params(folder / "checkpoints")
+        proof = frozen_proof(stage.objective, self._start(), params)
+        answers = AnswerTable(stage, params, step, self.table, asked)
+        self.answers = answers.rows
+        return {
+            "rows": answers.all(hits["open_qa"], hits["bm25"], lambda: stored, folder),
+            "document_side": proof,
+            "questions_trained_on": stage.objective.units(self.table).counts,
+        }
 
     def _add_facts(
         self, name: str, index: str, clozes: ClozeSet, rank_Q: np.ndarray, scores: ClozeScores | None = None
@@ -122,6 +153,9 @@ class Measurement:
             console.print(self.recall)
         if self.facts.rows:
             console.print(self.facts)
+        if self.answers is not None:
+            console.print(self.answers)
+            console.print(document_side_line(summary["open_qa"]["document_side"]), markup=False)
         steps = summary.get("utility_by_step", summary.get("utility"))
         if steps:
             console.print(curve("utility (nats a masked wordpiece)", steps, "utility"))
@@ -134,13 +168,23 @@ class Measurement:
         console.print(f"{summary['minutes']} minutes, {self.out / 'summary.json'}")
 
 
+def document_side_line(proof: dict[str, Any]) -> str:
+    """What `frozen_proof` found, in one line."""
+    if not proof["frozen"]:
+        return "document side: trained"
+    return f"document side: frozen, sha256 {proof['before'][:12]} before and after"
+
+
 def heldout_loss(
     stage: Stage, params: Params, table: BlockTable, searcher: Callable[[], Searcher], limit: int = 512
 ) -> dict[str, Any]:
     """Masked-word loss on held-out sentences with and without retrieval, or NothingHeldOut. `searcher` is asked for
-    only where there is something to measure on."""
+    only where there is something to measure on. Statements of a facts corpus are measured as clozes, not here."""
     objective = stage.objective
     units = objective.units(table, heldout=True)
+    if table.indexed < table.rows:
+        own = [i for i in range(len(units)) if units[i].row < table.indexed]
+        units = units.only(own) if own else units
     require_heldout(units)  # before the whole corpus is embedded for nothing
     retrieval = Retrieval(table, candidates=objective.candidates, block_lengths=objective.block_lengths)
     return masked_word_loss(

@@ -1,4 +1,4 @@
-"""`realm pretrain`: corpus, then the stages mlm -> ict -> read -> realm, each a run folder, then the measurement.
+"""`realm pretrain`, `realm finetune`: corpus, then the preset's stages, each a run folder, then the measurement.
 
 Every stage can be killed and resumed; a finished one is not run again. The summary holds what a reader needs to
 believe the result: recall of every stage and of two baselines, the utility curve, and the generations with their age.
@@ -17,24 +17,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from experiments.config import Preset, Stage, to_json
 from experiments.measure import Measurement
-from experiments.preflight import PreflightError, preflight
+from experiments.preflight import preflight
+from experiments.recipe_of import recipe_of
 from experiments.samples import resolved
-from index_refresh.recipe import Recipe
+from experiments.warm_start import initial_params
 from index_refresh.schedule import parse_schedule
-from realm.protocols import Params
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.facts import FILES, FactsConfig, write_facts
 from realm.text.table import BlockTable
-from realm.training.checkpoint import restore_params
 from realm.training.loop import train
 from realm.training.metrics import ProgressLine, read_metrics
 from realm.training.run_folder import (
     DELETED,
-    FREE,
     Existing,
     RunFolder,
     RunFolderError,
@@ -47,8 +43,8 @@ from realm.training.run_folder import (
 LOCK, FACTS = ".lock", "facts"
 # What a job may leave in its folder while it has no preset.json.
 OWN = (LOCK, DELETED, "corpus", FACTS, "preset.json.partial")
-# What a resumed job may have other than its preset.json says, besides what a stage may.
-FREE_OF_A_JOB = (*FREE, "questions", "max_questions", "continue_ict")
+# What a resumed job may have other than its preset.json says, besides what a stage may. Not a stage's own questions.
+FREE_OF_A_JOB = ("questions", "max_questions", "continue_ict")
 
 
 class Stopped(SystemExit):
@@ -106,7 +102,7 @@ def claim(preset: Preset, out: Path, existing: Existing) -> None:
     elif existing == "overwrite":
         empty_folder(out, keep=LOCK, last="preset.json")
     else:
-        changed = changed_fields(known, to_json(preset), FREE_OF_A_JOB)
+        changed = [name for name in changed_fields(known, to_json(preset)) if name not in FREE_OF_A_JOB]
         if changed:
             raise RunFolderError(
                 f"{out}/preset.json differs from this command in {', '.join(changed)}: a resumed job keeps its fields. "
@@ -205,32 +201,9 @@ def run_stage(
     return folder
 
 
-def recipe_of(stage: Stage, table: BlockTable) -> Recipe:
-    """How the stage's snapshots become indexes."""
-    return Recipe(
-        objective=stage.objective,
-        corpus=str(table.path),
-        index=stage.refresh.index,
-        shard_rows=stage.refresh.shard_rows,
-        batch_rows=stage.refresh.batch_rows,
-        lengths=stage.refresh.block_lengths,
-    )
-
-
 def start_refresher(stage: Stage, table: BlockTable, folder: Path, report) -> Any:
     schedule = parse_schedule(stage.refresh.schedule)
     return stage.refresh.engine.start(recipe_of(stage, table), schedule, folder, report=report)
-
-
-def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
-    """The objective's own initialisation, with the parts that `warm_start` names taken from earlier stages."""
-    params = stage.objective.init(jax.random.key(stage.training.seed))
-    for part, source in stage.warm_start.items():
-        if source not in finished:
-            raise PreflightError(f"warm_start takes {part!r} from stage {source!r}, found only {sorted(finished)}")
-        earlier = restore_params(finished[source] / "checkpoints")[0][part]
-        params[part] = stage.objective.taken(part, params[part], earlier)
-    return params
 
 
 def continued(ict: Stage, finished: dict[str, Path]) -> Stage:

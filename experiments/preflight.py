@@ -7,20 +7,20 @@ import importlib.util
 import jax
 
 from experiments.config import Preset, Stage
-from experiments.samples import resolve
+from experiments.plan import corpus_of, plan_stage
+from experiments.plan_fit import check_fits, limits
+from experiments.questions import asked_of
+from experiments.recipe_of import recipe_of
+from experiments.warm_start import PreflightError, check_run, is_run
 from index_refresh.device import refuse_tpu
 from index_refresh.process import Process
+from index_refresh.rolling import check_slices
 from index_refresh.schedule import Drift, parse_schedule, refuse_delayed
 from index_refresh.sync import Sync
 from realm.index.scann import Scann
 from realm.text.plan import BatchPlan
-from realm.text.questions import read_questions
 from realm.text.table import BlockTable
 from realm.training.mesh import data_mesh
-
-
-class PreflightError(ValueError):
-    """A preset that cannot be trained as it is; the message names the field."""
 
 
 def preflight(preset: Preset, table: BlockTable) -> None:
@@ -28,19 +28,20 @@ def preflight(preset: Preset, table: BlockTable) -> None:
 
     Raises PreflightError, or the named error of the part that refuses (PlanError, QuestionsError, WeightsError, ...).
     """
-    if preset.questions:
-        read_questions(resolve(preset.questions))
     stages = preset.stages()
     if not stages:
-        raise PreflightError("the preset has no stage: wanted at least one of mlm, ict and realm")
+        raise PreflightError("the preset has no stage: wanted at least one of mlm, ict, read, realm and open_qa")
     for number, (name, stage) in enumerate(stages.items()):
         earlier = list(stages)[:number]
         for part, source in stage.warm_start.items():
-            if source not in earlier:
+            if is_run(source):
+                check_run(name, part, source, table)
+            elif source not in earlier:
                 raise PreflightError(
                     f"{name}.warm_start takes {part!r} from {source!r}, wanted an earlier stage: {earlier or 'none'}"
                 )
         _check_stage(name, stage, table)
+    asked_of(preset, table)
 
 
 def _check_stage(name: str, stage: Stage, table: BlockTable) -> None:
@@ -60,6 +61,8 @@ def _check_stage(name: str, stage: Stage, table: BlockTable) -> None:
             )
     if objective.candidates:
         _check_index(name, stage, table)
+    found = limits()
+    check_fits(plan_stage(name, stage, corpus_of(table), size, compiled=found.device is not None), found)
 
 
 def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
@@ -74,6 +77,7 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
                 f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
             )
     schedule, engine = parse_schedule(refresh.schedule), refresh.engine
+    check_slices(recipe_of(stage, table), schedule, lambda: table.indexed)
     if not isinstance(engine, Sync):
         refuse_delayed(schedule, type(engine).__name__.lower())
     if isinstance(schedule, Drift) and stage.training.watch.blocks == 0:

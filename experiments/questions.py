@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from functools import cached_property
 
 import jax
 import numpy as np
 
-from experiments.samples import resolve
-from realm.evaluation.answers import BlockAnswers
+from experiments.config import Preset
+from realm.evaluation.answers import BlockAnswers, BlockPatterns
 from realm.evaluation.recall import answer_recall_at, gold_rows, recall_at
 from realm.evaluation.table import Rate, Setting
 from realm.protocols import Hits, Objective, Params
 from realm.text.packing import pack_queries
-from realm.text.questions import Question, QuestionsError, read_questions
+from realm.text.question_sets.read import fingerprint_of
+from realm.text.question_sets.spec import name_of, open_question_set
+from realm.text.questions import Question, QuestionsError
 from realm.text.table import BlockTable
 
 KS = (1, 5, 20, 100)
 
 
-def chosen_questions(path: str, table: BlockTable, limit: int | None, seed: int = 0) -> list[Question]:
+def chosen_questions(
+    questions: Sequence[Question], path: str, table: BlockTable, limit: int | None, heldout: bool | None = None
+) -> list[Question]:
     """The questions that the corpus can answer (their document is in it, or unknown); a seeded sample of `limit`.
 
-    Raises QuestionsError where there is none, or `limit` is below 1.
+    heldout: True takes those about held-out documents alone, False leaves these out. Raises QuestionsError where there
+    is none, or `limit` is below 1.
     """
     if limit is not None and limit < 1:
         raise QuestionsError(f"found a limit of {limit} questions, wanted at least 1, or None for all")
-    known = [q for q in read_questions(resolve(path)) if q.document is None or _has_document(table, q.document)]
+    known = [(q, document_rows(table, q)) for q in questions]
+    known = [(q, rows) for q, rows in known if q.document is None or rows]
     if not known:
         raise QuestionsError(f"{path}: no question's document is in the corpus {table.path}")
-    if limit is None or limit >= len(known):
-        return known
-    kept = np.sort(np.random.default_rng(seed).permutation(len(known))[:limit])
-    return [known[i] for i in kept]
+    asked = [q for q, rows in known if heldout is None or bool(rows and table.heldout_N[rows[0]]) == heldout]
+    if not asked:
+        which = "held-out" if heldout else "training"
+        raise QuestionsError(
+            f"{path}: no question is about a {which} document of {table.path}: wanted other --questions, or a corpus "
+            "with another --corpus.holdout"
+        )
+    if limit is None or limit >= len(asked):
+        return asked
+    kept = np.sort(np.random.default_rng(0).permutation(len(asked))[:limit])
+    return [asked[i] for i in kept]
 
 
-def _has_document(table: BlockTable, document: str) -> bool:
+def document_rows(table: BlockTable, question: Question) -> list[int]:
+    """The rows of the document that a question names; none where it names none or the corpus lacks it."""
     try:
-        return bool(table.rows_of_document(document))
+        return [] if question.document is None else table.rows_of_document(question.document)
     except KeyError:
-        return False
+        return []
 
 
 def embed_questions(objective: Objective, params: Params, table: BlockTable, questions: list[Question]) -> np.ndarray:
@@ -62,22 +77,45 @@ def embed_questions(objective: Objective, params: Params, table: BlockTable, que
 
 
 class QuestionSet:
-    """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows."""
+    """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows.
 
-    def __init__(self, path: str, table: BlockTable, limit: int | None = None):
-        self.path, self.table = path, table
-        self.questions = chosen_questions(path, table, limit)
-        self.blocks = BlockAnswers(table)
-        self.gold = gold_rows(table, self.questions, blocks=self.blocks)
+    path: as `open_question_set` takes it. heldout: as in `chosen_questions`. fingerprint: of the questions asked.
+    """
+
+    def __init__(self, path: str, table: BlockTable, limit: int | None = None, heldout: bool | None = None):
+        self.path, self.table, self.heldout = path, table, heldout
+        self.read = open_question_set(path)
+        self.questions = chosen_questions(self.read.questions, path, table, limit, heldout)
+        self.kind = self.questions[0].kind
+        self.fingerprint = fingerprint_of(self.questions)
+        self.dataset = self.read.dataset or name_of(path)
+        self.blocks = (BlockPatterns if self.kind == "regex" else BlockAnswers)(table)
         self.answers = [q.answers for q in self.questions]
 
-    def setting(self, index: str, **age: int | None) -> Setting:
+    @cached_property
+    def gold(self) -> list[np.ndarray]:
+        """The gold rows of each question."""
+        return gold_rows(self.table, self.questions, blocks=self.blocks)
+
+    @property
+    def split(self) -> str:
+        """Split and number, as a table shows them."""
+        about = {None: "", True: " about held-out documents", False: " about training documents"}[self.heldout]
+        return " ".join(filter(None, (self.read.split, f"{len(self.questions)} questions{about}")))
+
+    def articles(self) -> list[str]:
+        """What each question belongs to: the title of its document, or itself where there is none."""
+        rows = [document_rows(self.table, question) for question in self.questions]
+        titles = [self.table.title(row[0]) if row else "" for row in rows]
+        return [title or question.id for title, question in zip(titles, self.questions, strict=True)]
+
+    def setting(self, index: str, k: int = max(KS), **age: int | None) -> Setting:
         return Setting(
-            dataset=Path(self.path).name,
-            split=f"{len(self.questions)} questions",
+            dataset=self.dataset,
+            split=self.split,
             rows=self.table.indexed,
             corpus=self.table.fingerprint,
-            k=max(KS),
+            k=k,
             index=index,
             **age,
         )
@@ -86,3 +124,15 @@ class QuestionSet:
         gold = recall_at(hits.id_BK, hits.valid_BK, self.gold, KS)
         answer = answer_recall_at(hits.id_BK, hits.valid_BK, self.blocks, self.answers, KS)
         return {f"gold@{k}": gold[k] for k in KS} | {f"answer@{k}": answer[k] for k in KS}
+
+
+def asked_of(preset: Preset, table: BlockTable, limit: int | None = None) -> QuestionSet | None:
+    """The questions that measure a job; for a fine-tuned one without any, those it trains on, about held-out documents.
+
+    Never the very questions that the fine-tuning learned from: of the same file only held-out documents count.
+    limit: a sample of so many, by default what the preset says.
+    """
+    trained = preset.open_qa.objective.questions if preset.open_qa else None
+    spec = preset.questions or trained
+    limit = preset.max_questions if limit is None else limit
+    return QuestionSet(spec, table, limit, heldout=True if spec == trained else None) if spec else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ from rich.text import Text
 from experiments.console import wide_console
 from experiments.locate import Run, open_run
 from experiments.measure import masked_words, masked_words_line
-from experiments.questions import KS, QuestionSet, embed_questions
+from experiments.open_answers import AnswerTable, StoredRows
+from experiments.questions import KS, QuestionSet, asked_of, embed_questions
 from experiments.searching import embedded, exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
+from realm.evaluation.scores import Mode
 from realm.evaluation.table import ResultTable
 from realm.index.exact import Exact
 from realm.index.recall import recall_at_k
 from realm.objectives.marginal import log_prior
+from realm.objectives.open_qa import OpenQa
 from realm.objectives.realm import Realm
-from realm.protocols import Params
+from realm.protocols import Hits, Params
 from realm.retrieve import Retrieval
 from realm.text.plan import example_rng
 from realm.text.table import BlockTable
@@ -35,8 +39,11 @@ class NothingToShow(ValueError):
     """The run has no part that the command shows."""
 
 
-def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[str, Any]:
-    """Recall of the run's retriever and of BM25 in one table, index recall against exact, masked-word loss.
+def evaluate_run(
+    path: Path, questions: str | None, limit: int | None, mode: Mode | None = None, dumps: Path | None = None
+) -> dict[str, Any]:
+    """Recall of the run's retriever and of BM25 in one table, index recall against exact; masked-word loss or, of a
+    fine-tuned run, answers, scored by `mode` and written question by question into the folder `dumps`.
 
     limit: a sample of so many questions; None takes the preset's own limit for the preset's own questions, else all.
     Raises NothingToShow where the stage has none of these.
@@ -44,13 +51,20 @@ def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[s
     run = open_run(path)
     console, found = wide_console(), {}
     params, step = restore_params(run.folder / "checkpoints")
-    questions = questions or run.preset.questions
-    if limit is None and questions == run.preset.questions:
-        limit = run.preset.max_questions  # the same sample as in the summary, hence the same numbers
+    # The preset's own questions are asked as for the summary, hence with the same numbers.
+    own = questions is None or questions == run.preset.questions
+    asked = asked_of(
+        run.preset if own else replace(run.preset, questions=questions, max_questions=None), run.table, limit
+    )
     vectors = cache(lambda: list(embedded(run.stage, params, run.table)))
-    if "retriever" in params and questions:
-        found["recall"] = _recall(run, params, step, questions, limit, vectors(), console)
-    if run.stage.objective.candidates:
+    if "retriever" in params and asked:
+        found["recall"], hits, bm25 = _recall(run, params, step, asked, vectors(), console)
+    if isinstance(run.stage.objective, OpenQa):
+        answers = AnswerTable(run.stage, params, step, run.table, asked, mode)
+        stored = StoredRows(vectors())
+        found["answers"] = answers.all(hits, bm25, lambda: stored, dumps)
+        console.print(answers.rows)
+    elif run.stage.objective.candidates:
         found |= masked_words(run.stage, params, run.table, lambda: Exact().build(vectors()))
         console.print(masked_words_line(found), markup=False)
     if not found:
@@ -61,15 +75,9 @@ def evaluate_run(path: Path, questions: str | None, limit: int | None) -> dict[s
 
 
 def _recall(
-    run: Run,
-    params: Params,
-    step: int,
-    questions: str,
-    limit: int | None,
-    vectors: list[np.ndarray],
-    console: Console,
-) -> Any:
-    asked = QuestionSet(questions, run.table, limit)
+    run: Run, params: Params, step: int, asked: QuestionSet, vectors: list[np.ndarray], console: Console
+) -> tuple[Any, Hits, Hits]:
+    """The table as JSON, and the hits of exact search and of BM25."""
     table = ResultTable(f"Retrieval of {run.folder.name} at step {step}")
     objective, refresh = run.stage.objective, run.stage.refresh
     exact = Exact().build(vectors)
@@ -81,10 +89,10 @@ def _recall(
         hits = search_all(ann, q_QE, max(KS))
         row = asked.row(hits) | {"ANN recall": f"{recall_at_k(hits, best):.1%}"}
         table.add(run.name, asked.setting(ann.kind, generation_step=step, index_age=0), row)
-    hits = Bm25(run.table).search([q.question for q in asked.questions], max(KS))
-    table.add("bm25", asked.setting("bm25"), asked.row(hits))
+    bm25 = Bm25(run.table).search([q.question for q in asked.questions], max(KS))
+    table.add("bm25", asked.setting("bm25"), asked.row(bm25))
     console.print(table)
-    return table.to_json()
+    return table.to_json(), best, bm25
 
 
 def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:
@@ -110,7 +118,7 @@ def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:
     retrieval = Retrieval(run.table, candidates=objective.candidates, block_lengths=objective.block_lengths)
     candidates = retrieval.search(searcher, np.asarray(objective.embed_queries(params, batch)), batch["own_B"])
     ready = objective.found(batch, retrieval.retrieved(candidates))
-    prior_BK, log_BK = jax.device_get(jax.jit(lambda p, b: _readings(objective, p, b))(params, ready))
+    prior_BK, log_BK = jax.device_get(jax.jit(lambda p, b: readings(objective, p, b))(params, ready))
     console = wide_console()
     console.print(f"{run.folder} at step {step}: p = p(z|x), u = log p(y|z,x) - log p(y|null,x) in nats")
     shown = []
@@ -121,7 +129,7 @@ def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:
     return {"run": str(run.folder), "step": step, "examples": shown}
 
 
-def _readings(objective: Realm, params: Params, batch) -> tuple[jax.Array, jax.Array]:
+def readings(objective: Realm, params: Params, batch) -> tuple[jax.Array, jax.Array]:
     """p(z|x) [B, K] and log p(y|z,x) of the whole span [B, K]."""
     prior_BK = jnp.exp(log_prior(objective.scores(params, batch), batch["valid_BK"]))
     log_BKM = objective.log_probs(params, batch)

@@ -1,8 +1,9 @@
 """Presets: run cards, one file each. `PRESETS` maps a name to the function that returns its config."""
 
-from experiments.presets import base, facts, sample, tiny
+from experiments.presets import base, facts, sample, squad_open, tiny
 
 PRESETS = {"tiny": tiny.preset, "sample": sample.preset, "facts": facts.preset, "base": base.preset}
+PRESETS |= {"squad_open": squad_open.preset, "tiny_open": squad_open.tiny}
 
 
 def card(name: str) -> str:

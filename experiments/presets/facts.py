@@ -63,7 +63,7 @@ def preset() -> Preset:
             batch_size=64,
             optimizer=optimizer,
             retrieve_ahead=1,
-            log_every=25,
+            log_every=20,
             checkpoint_every=40,
             keep_checkpoints=20,
             watch=Watch(blocks=256, query_length=32),
@@ -82,9 +82,9 @@ def preset() -> Preset:
         ),
         ict=Stage(
             Ict(retriever=retriever, query_length=24, batch_lengths=lengths),
-            Training(steps=600, batch_size=128, optimizer=Optimizer(retriever=Rate(3e-3)), **often),
+            Training(steps=500, batch_size=128, optimizer=Optimizer(retriever=Rate(3e-3)), **often),
         ),
-        read=stage(4, 200, frozen, {"retriever": "ict", "joint": "mlm"}, "never"),
-        realm=stage(4, 200, moving, {"retriever": "read", "joint": "read"}, f"every {EVERY}"),
+        read=stage(4, 160, frozen, {"retriever": "ict", "joint": "mlm"}, "never"),
+        realm=stage(4, 160, moving, {"retriever": "read", "joint": "read"}, f"every {EVERY}"),
         continue_ict=False,
     )

@@ -42,7 +42,7 @@ def test_help_names_every_verb_and_does_not_load_jax():
 def test_list_shows_presets_with_their_cost(capsys):
     assert main(["pretrain", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["tiny", "sample", "facts", "base"]
+    assert [line.split()[0] for line in lines] == ["tiny", "sample", "facts", "base", "squad_open", "tiny_open"]
     assert "2 cores" in lines[0]
 
 

@@ -1,0 +1,114 @@
+"""`realm evaluate hf:FOLDER`: how well a pretrained encoder retrieves as it is, beside BM25, over a built corpus.
+
+Sentence encoders know one segment only, so queries and blocks are both embedded in segment 0. A folder without a
+projection gives its pooled vectors under a random one, which says little: wanted is a sentence encoder or a REALM.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.config import Refresh, Stage
+from experiments.console import wide_console
+from experiments.questions import KS, QuestionSet, embed_questions
+from experiments.recipe_of import recipe_of
+from experiments.searching import search_all
+from index_refresh.build import make_generation
+from index_refresh.store import GenerationStore
+from realm.evaluation.bm25 import Bm25
+from realm.evaluation.bootstrap import interval
+from realm.evaluation.clozes import ranks
+from realm.evaluation.table import ResultTable
+from realm.index.exact import Exact
+from realm.models.dual_encoder import DualEncoderConfig
+from realm.models.weights import bert_config, tower_settings
+from realm.objectives.ict import Ict
+from realm.protocols import Arrays, Params
+from realm.text.table import BlockTable
+
+BLOCK_LENGTHS = (64, 96, 128, 160, 192, 256, 384, 512)
+
+
+@dataclass(frozen=True)
+class OneSegment(Ict):
+    """ICT's towers with blocks embedded in segment 0 throughout, as sentence encoders were trained."""
+
+    def embed_items(self, params: Params, blocks: Arrays, key: Any = None) -> jax.Array:
+        """v_NE float32 of packed blocks."""
+        nowhere_N = jnp.full_like(blocks["body_N"], blocks["token_NT"].shape[1])
+        return Ict.embed_items(self, params, blocks | {"body_N": nowhere_N}, key)
+
+
+def evaluate_encoder(
+    spec: str, corpus: Path, questions: str, limit: int | None = None, vectors: Path | None = None
+) -> dict[str, Any]:
+    """{"recall": a table, "intervals": row -> k -> interval over articles, "seconds": of embedding} of `hf:FOLDER`.
+
+    vectors: folder where they are kept, so that a killed measurement goes on; None: nowhere. Raises WeightsError for a
+    folder of something else, CorpusError for no corpus, EncoderError for blocks too long.
+    """
+    table = BlockTable.open(corpus)
+    asked = QuestionSet(questions, table, limit)
+    config = DualEncoderConfig(bert_config(spec), init=spec, **tower_settings(spec))
+    longest = min(int(np.max(table.length_N[: table.indexed])), config.bert.positions)
+    lengths = tuple(one for one in BLOCK_LENGTHS if one < longest) + (longest,)
+    stage = Stage(OneSegment(retriever=config), refresh=Refresh(block_lengths=lengths, batch_rows=32, shard_rows=1024))
+    params = stage.objective.init(jax.random.key(0))
+    shown = ResultTable(f"Retrieval by {Path(spec.removeprefix('hf:')).name} as it is")
+    found, intervals = {}, {}
+    with kept_in(vectors) as folder:
+        store = GenerationStore(folder, replace(recipe_of(stage, table), index=Exact()))
+        made = make_generation(store, 0, params, _told(time.monotonic()))
+        searcher, seconds = made.searcher(), made.manifest["seconds_embed"]
+    q_QE = embed_questions(stage.objective, params, table, asked.questions)
+    found["encoder"] = search_all(searcher, q_QE, max(KS))
+    found["bm25"] = Bm25(table).search([q.question for q in asked.questions], max(KS))
+    counted_Q = np.array([len(rows) > 0 for rows in asked.gold])
+    groups = [title for title, counted in zip(asked.articles(), counted_Q, strict=True) if counted]
+    for name, hits in found.items():
+        shown.add(name, asked.setting("exact" if name == "encoder" else "bm25"), asked.row(hits))
+        rank_Q = ranks(hits.id_BK, hits.valid_BK, asked.gold)[counted_Q]
+        intervals[name] = {str(k): interval(rank_Q < k, group_Q=groups).to_json() for k in (1, 5, 20)}
+    wide_console().print(shown)
+    return {
+        "encoder": spec,
+        "recall": shown.to_json(),
+        "intervals": intervals,
+        "fingerprint": asked.fingerprint,
+        "seconds": round(seconds, 1),
+    }
+
+
+@contextmanager
+def kept_in(folder: Path | None) -> Iterator[Path]:
+    """The folder, made where there is none, or one that goes away."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    else:
+        with TemporaryDirectory() as gone:
+            yield Path(gone)
+
+
+def _told(began: float) -> Callable[[str, int, int], None]:
+    told = began
+
+    def tick(phase: str, done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told > 15 or done == total:
+            told = now
+            print(f"{phase} {done} of {total} blocks, {now - began:.0f} s", file=sys.stderr, flush=True)
+
+    return tick

@@ -1,0 +1,130 @@
+"""`realm finetune PRESET`: open-domain question answering; `realm compare A B`: two runs question by question."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.arguments import UsageError, at_least_one, make_room, parse, write_answer
+
+if TYPE_CHECKING:
+    from experiments.config import Preset
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Fine-tunes a retriever and a span reader on questions and answers, and measures both."""
+
+    out: Path | None = None
+    """Folder of the main job; runs/PRESET by default."""
+    resume: bool = False
+    """Go on with what a killed or stopped job left."""
+    overwrite: bool = False
+    """Delete what is there and start again."""
+    train: str | None = None
+    """Questions to learn from: a file of any known format, `FORMAT:PATH`, or `sample:questions-dev`. What --questions
+    names is measured; without it the questions of --train about held-out documents (--corpus.holdout)."""
+    warm_start: Path | None = None
+    """A run (runs/sample, or one of its stages) whose retriever and, if it has one, joint encoder are started from.
+    Its corpus is used too, unless another is named."""
+    init: str | None = None
+    """Start every encoder from these weights, `hf:FOLDER` or `embedded`. A folder that is a retriever already (a
+    sentence encoder, a REALM) makes the ICT stage needless: it is left out."""
+    json: Path | None = None
+    """Also write the summary to this file."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compares two dumps of answers question by question: difference, its interval, and a sign-flip test."""
+
+    field: str = "em"
+    """The number that is compared: em, or f1."""
+    json: Path | None = None
+    """Also write the comparison to this file."""
+
+
+def finetune(arguments: list[str]) -> int:
+    """realm finetune PRESET"""
+    from experiments.cli import chosen_preset
+    from experiments.config import Preset
+    from experiments.pipeline import pretrain
+    from experiments.presets import PRESETS, card
+
+    if not arguments or arguments[0] in ("-h", "--help", "--list"):
+        print("usage: realm finetune PRESET [--train QUESTIONS] [--questions QUESTIONS] [--warm-start RUN] ...\n")
+        print("\n".join(f"  {name:10s} {card(name)}" for name in PRESETS if PRESETS[name]().open_qa))
+        print("\nor a preset.json file. realm finetune PRESET --help shows every option and field.")
+        return 0 if arguments else 2
+    name, preset, about = chosen_preset(arguments[0])
+    if preset.open_qa is None:
+        raise UsageError(f"preset {name} has no open_qa stage: give it to `realm pretrain`, or squad_open to this verb")
+    given = parse(Finetune, arguments[1:], f"realm finetune {arguments[0]}", about, preset=(Preset, preset))
+    if given.resume and given.overwrite:
+        raise UsageError("--resume and --overwrite exclude each other")
+    if given.warm_start and given.init:
+        raise UsageError("--warm-start and --init exclude each other: parameters come from one of them")
+    at_least_one("max-questions", given.preset.max_questions)
+    make_room(given.json)
+    existing = "resume" if given.resume else "overwrite" if given.overwrite else "refuse"
+    chosen = _chosen(given, preset)
+    write_answer(given.json, pretrain(chosen, given.out or Path("runs") / name, existing))
+    return 0
+
+
+def _chosen(given: Finetune, default: Preset) -> Preset:
+    """The preset with what --train, --warm-start and --init say."""
+    from experiments.config import with_init
+    from experiments.warm_start import warm_started
+    from realm.models.weights import tower_settings
+
+    preset = given.preset
+    if given.train:
+        stage = preset.open_qa
+        objective = replace(stage.objective, questions=given.train)
+        preset = replace(preset, open_qa=replace(stage, objective=objective))
+        if preset.questions == default.questions:  # nobody has said what to measure on
+            preset = replace(preset, questions=None)
+    if given.warm_start:
+        own = preset.corpus != default.corpus or preset.built_corpus is not None
+        return warm_started(preset, given.warm_start, own_corpus=own)
+    if given.init:
+        preset = with_init(preset, given.init)
+        if tower_settings(given.init) and preset.ict:
+            print(f"{given.init} is a retriever already: no ICT stage", file=sys.stderr)
+            preset = replace(preset, ict=None, open_qa=replace(preset.open_qa, warm_start={}))
+    return preset
+
+
+def compare(arguments: list[str]) -> int:
+    """realm compare FIRST SECOND"""
+    if len(arguments) < 2 or arguments[0].startswith("-") or arguments[1].startswith("-"):
+        raise UsageError(
+            "wanted `realm compare FIRST SECOND [--field f1]`, each a fine-tuned run or a dump answers-*.jsonl"
+        )
+    given = parse(Compare, arguments[2:], "realm compare FIRST SECOND")
+    make_room(given.json)
+    from realm.evaluation.dump import compare_dumps, read_dump
+
+    first, second = (read_dump(_dump(Path(one))) for one in arguments[:2])
+    found = compare_dumps(first, second, given.field, group="article")
+    print(
+        f"second minus first, {given.field} {first.header['mode']}: {found.difference} points, p = {found.p_value:.4f}"
+    )
+    counts = f"{found.better} questions better, {found.worse} worse, {found.equal} equal"
+    print(f"{counts}; {found.difference.units} articles of {first.header['dataset']} ({first.header['split']})")
+    write_answer(given.json, found.to_json())
+    return 0
+
+
+def _dump(path: Path) -> Path:
+    """The dump of a run's own retriever, or the file itself."""
+    if path.is_file():
+        return path
+    places = [path / name for name in ("answers-open_qa.jsonl", "open_qa/answers-open_qa.jsonl")]
+    found = [place for place in places if place.is_file()]
+    if not found:
+        raise UsageError(f"{path}: wanted a dump of answers, or a fine-tuned run with {places[0].name}")
+    return found[0]

@@ -1,0 +1,104 @@
+"""Where a stage starts from: an earlier stage of its job, or a stage of another run (`run:FOLDER`).
+
+`warm_started` makes a fine-tuning preset fit the run that it starts from: its towers, its corpus, its lengths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments.config import Preset, Stage
+from experiments.locate import Run, has_checkpoint, open_run
+from realm.models.masked_lm import MaskedLmConfig
+from realm.models.span_reader import SpanReaderConfig
+from realm.protocols import Params
+from realm.text.table import BlockTable
+from realm.training.checkpoint import restore_params
+
+RUN = "run:"
+
+
+class PreflightError(ValueError):
+    """A preset that cannot be trained as it is; the message names the field."""
+
+
+def is_run(source: str) -> bool:
+    return source.startswith(RUN)
+
+
+def run_folder(source: str) -> Path:
+    return Path(source.removeprefix(RUN))
+
+
+def check_run(name: str, part: str, source: str, table: BlockTable) -> None:
+    """Raises PreflightError unless `source` is a run with a checkpoint, over a corpus cut with the same vocabulary."""
+    folder = run_folder(source)
+    if not has_checkpoint(folder):
+        raise PreflightError(f"{name}.warm_start takes {part!r} from {folder}, which has no checkpoint")
+    theirs = BlockTable.open(folder.parent / "corpus").tokenizer.fingerprint
+    if theirs != table.tokenizer.fingerprint:
+        raise PreflightError(
+            f"{name}.warm_start takes {part!r} from {folder}, which reads the vocabulary {theirs[:12]}; the corpus "
+            f"{table.path} was cut with {table.tokenizer.fingerprint[:12]}: its parameters mean other wordpieces"
+        )
+
+
+def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
+    """The objective's own initialisation, with the parts that `warm_start` names taken from earlier stages or runs."""
+    params = stage.objective.init(jax.random.key(stage.training.seed))
+    for part in stage.warm_start:
+        params[part] = stage.objective.taken(part, params[part], earlier_params(stage, part, finished))
+    return params
+
+
+def earlier_params(stage: Stage, part: str, finished: dict[str, Path]) -> Params:
+    """What `stage.warm_start` names for `part`. Raises PreflightError for a stage that was not trained."""
+    source = stage.warm_start[part]
+    if not is_run(source) and source not in finished:
+        raise PreflightError(f"warm_start takes {part!r} from stage {source!r}, found only {sorted(finished)}")
+    folder = run_folder(source) if is_run(source) else finished[source]
+    return restore_params(folder / "checkpoints")[0][part]
+
+
+def warm_started(preset: Preset, path: Path, *, own_corpus: bool) -> Preset:
+    """The preset with its open_qa stage alone, started from the run at `path`: retriever, and reader where it has one.
+
+    Encoders take the run's shape. own_corpus: the preset names a corpus itself; otherwise corpus and lengths of blocks
+    are the run's, and questions get what room they leave. Raises PreflightError for a run without a retriever,
+    RunFolderError for none.
+    """
+    run = open_run(path)
+    theirs, stage = run.stage.objective, preset.open_qa
+    if not hasattr(theirs, "retriever"):
+        raise PreflightError(f"{run.folder}: stage {run.name} has no retriever to start from; give an ict or realm one")
+    objective = stage.objective
+    changes: dict[str, Any] = {"retriever": replace(theirs.retriever, shared=False, init="random")}
+    source = {"retriever": f"{RUN}{run.folder.resolve()}"}
+    reader = _reader(run, objective.joint)
+    if reader is not None:
+        changes["joint"] = reader
+        source["joint"] = source["retriever"]
+    refresh = stage.refresh
+    if not own_corpus:
+        retrieves = hasattr(theirs, "block_lengths")
+        lengths = tuple(run.stage.refresh.block_lengths if retrieves else theirs.batch_lengths)
+        changes["block_lengths"], refresh = (max(lengths),), replace(refresh, block_lengths=lengths)
+    room = changes.get("joint", objective.joint).bert.positions + 2 - max(changes.get("block_lengths", (0,)))
+    fitting = tuple(length for length in objective.batch_lengths if length <= room)
+    changes["batch_lengths"] = fitting or (room,)
+    started = replace(stage, objective=replace(objective, **changes), warm_start=source, refresh=refresh)
+    alone = dict.fromkeys(("facts", "mlm", "ict", "read", "realm"))
+    corpus = {} if own_corpus else {"built_corpus": str((run.folder.parent / "corpus").resolve())}
+    return replace(preset, open_qa=started, **alone, **corpus)
+
+
+def _reader(run: Run, own: SpanReaderConfig) -> SpanReaderConfig | None:
+    """The reader shaped like the run's joint encoder; None for a run that has none."""
+    theirs = getattr(run.stage.objective, "joint", None)
+    if isinstance(theirs, SpanReaderConfig):
+        return replace(theirs, init="random")
+    return replace(own, bert=theirs.bert, init="random") if isinstance(theirs, MaskedLmConfig) else None

@@ -1,0 +1,62 @@
+"""A pretrained encoder measured as it is: one segment, kept vectors, the same table as a run of ours."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.cli import main
+from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
+from realm.models.weights import bert_config, tower_settings
+from realm.models.weights.source import EMBEDDED
+from realm.text.blocks import CorpusConfig, build_corpus
+from realm.text.packing import pack_blocks
+from realm.text.sample import sample_path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The embedded BERT as a sentence-transformers folder, and a corpus of 30 paragraphs."""
+    out = tmp_path_factory.mktemp("encoder")
+    shutil.copytree(EMBEDDED, out / "encoder")
+    kinds = ("Transformer", "Pooling", "Normalize")
+    modules = [{"path": f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)]
+    (out / "encoder" / "modules.json").write_text(json.dumps(modules))
+    (out / "encoder" / "1_Pooling").mkdir()
+    (out / "encoder" / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    build_corpus(CorpusConfig(documents=str(sample_path("corpus")), limit=30, block_length=96), out / "corpus")
+    return out
+
+
+def test_blocks_are_embedded_in_one_segment_and_kept(folder):
+    spec, found = f"hf:{folder / 'encoder'}", folder / "found.json"
+    arguments = ["--corpus", str(folder / "corpus"), "--questions", "sample:questions", "--max-questions", "40"]
+    arguments = ["evaluate", spec, *arguments, "--vectors", str(folder / "vectors"), "--json", str(found)]
+    assert main(arguments) == 0
+    first = json.loads(found.read_text())
+    [made] = (folder / "vectors" / "generations").glob("0-0")
+    stored_NE = np.concatenate([np.load(path) for path in sorted(made.glob("shard-*.npy"))])
+
+    table = build_corpus(
+        CorpusConfig(documents=str(sample_path("corpus")), limit=30, block_length=96), folder / "corpus"
+    )
+    blocks = pack_blocks(table, np.arange(8), 96)
+    network = dual_encoder(DualEncoderConfig(bert_config(spec), init=spec, **tower_settings(spec)))
+    params = network.init(jax.random.key(1))
+    as_queries_NE = network.apply(params, "embed_queries", blocks["token_NT"], blocks["length_N"])
+    np.testing.assert_allclose(stored_NE[:8], as_queries_NE, atol=2e-4)
+
+    for name in ("encoder", "bm25"):
+        row = next(row for row in first["recall"]["rows"] if row["name"] == name)
+        assert row["setting"]["rows"] == table.indexed and row["setting"]["split"] == "40 questions"
+        assert row["values"]["gold@5"]["value"] == pytest.approx(first["intervals"][name]["5"]["mean"])
+    before = made.stat().st_mtime_ns
+    assert main(arguments) == 0 and made.stat().st_mtime_ns == before
+    assert json.loads(found.read_text())["recall"] == first["recall"]
+
+
+def test_an_encoder_needs_a_corpus_and_questions(folder, capsys):
+    assert main(["evaluate", f"hf:{folder / 'encoder'}"]) == 2
+    assert "--corpus CORPUS --questions QUESTIONS" in capsys.readouterr().err

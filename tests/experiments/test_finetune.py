@@ -1,0 +1,250 @@
+"""Fine-tuning from the command line: what is trained and measured, what stays frozen, what a run answers."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.asking import AskError, open_asking
+from experiments.cli import main
+from experiments.fact_questions import write_fact_questions
+from experiments.finetune_command import Finetune, _chosen
+from experiments.locate import open_run
+from experiments.open_answers import FrozenMoved, frozen_proof
+from experiments.presets import PRESETS
+from experiments.warm_start import PreflightError, check_run, initial_params, warm_started
+from realm.evaluation.dump import read_dump
+from realm.text.facts import FactsConfig, write_facts
+from realm.text.question_sets.spec import open_question_set
+from realm.training.checkpoint import restore_params
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    out = tmp_path_factory.mktemp("job") / "tiny_open"
+    assert main(["finetune", "tiny_open", "--out", str(out), "--json", str(out.parent / "found.json")]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def asking(job):
+    return open_asking(job)
+
+
+def test_the_summary_carries_what_every_number_was_measured_on(job):
+    summary = json.loads((job / "summary.json").read_text())
+    assert json.loads((job.parent / "found.json").read_text()) == summary
+    assert summary["recall"].keys() == {"untrained", "ict", "open_qa", "bm25"}
+    rows = summary["open_qa"]["rows"]
+    assert rows.keys() == {"open_qa", "bm25 + reader", "bm25 + overlap", "majority"}
+    for row in rows.values():
+        assert row["mode"] == "orqa" and row["questions"] == 40 and len(row["fingerprint"]) == 64
+        assert row["em"]["low"] <= row["em"]["mean"] <= row["em"]["high"] and row["em"]["units"] > 1
+        assert row["em"]["mean"] <= row["f1"]["mean"] and row["corpus"] == summary["corpus"]["fingerprint"]
+    assert (rows["open_qa"]["k"], rows["open_qa"]["index"], rows["open_qa"]["index_age"]) == (3, "exact", 0)
+    assert rows["majority"]["k"] == 0 and rows["majority"]["index"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ([], 1, "add --resume"),
+        (["--resume", "--train", "realm:other.jsonl"], 1, "differs from this command in open_qa.objective.questions"),
+        (["--resume", "--overwrite"], 2, "exclude each other"),
+        (["--init", "embedded", "--warm-start", "runs/x"], 2, "exclude each other"),
+    ],
+)
+def test_a_job_that_is_there_is_never_written_to_by_accident(job, more, code, said, capsys):
+    assert main(["finetune", "tiny_open", "--out", str(job), *more]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_questions_of_training_documents_alone_leave_nothing_to_measure(tmp_path, capsys):
+    arguments = ["finetune", "tiny_open", "--out", str(tmp_path / "run"), "--corpus.holdout", "0"]
+    assert main(arguments) == 1 and "--corpus.holdout" in capsys.readouterr().err
+    assert main(["finetune", "tiny"]) == 2 and "no open_qa stage" in capsys.readouterr().err
+
+
+def test_only_questions_about_held_out_documents_are_measured_and_none_of_them_is_trained_on(job):
+    run, dump = open_run(job), read_dump(job / "open_qa" / "answers-open_qa.jsonl")
+    units = run.stage.objective.units(run.table)
+    trained = {units[i].id for i in range(len(units))}
+    assert trained and not trained & {record["id"] for record in dump.records}
+    document = {q.id: q.document for q in open_question_set("sample:questions").questions}
+    rows = [run.table.rows_of_document(document[record["id"]])[0] for record in dump.records]
+    assert run.table.heldout_N[rows].all()
+
+
+def test_a_dump_can_be_checked_against_the_text(job):
+    run, dump = open_run(job), read_dump(job / "open_qa" / "answers-bm25-reader.jsonl")
+    assert dump.header["row"] == "bm25 + reader" and dump.header["index"] == "bm25"
+    for record in dump.records:
+        assert len(record["blocks"]) == len(record["holds_answer"]) == 3
+        assert record["block"] in record["blocks"]
+        text = run.table.text(run.table.row_of(record["block"]))
+        assert text[record["start"] : record["end"]] == record["prediction"]
+
+
+def test_the_block_tower_is_that_of_ict_and_the_question_tower_is_not(job):
+    trained = restore_params(job / "open_qa" / "checkpoints")[0]["retriever"]
+    ict = restore_params(job / "ict" / "checkpoints")[0]["retriever"]["tower"]
+    first = [tower["projection"]["kernel"] for tower in (trained["block"], trained["query"])]
+    same = [np.array_equal(kernel, ict["projection"]["kernel"]) for kernel in first]
+    assert same == [True, False]
+    proof = json.loads((job / "summary.json").read_text())["open_qa"]["document_side"]
+    assert proof["frozen"] and proof["before"] == proof["after"]
+
+
+def test_a_block_tower_that_moved_is_an_error(job):
+    run = open_run(job)
+    params = restore_params(job / "open_qa" / "checkpoints")[0]
+    moved = params | {"retriever": params["retriever"] | {"block": params["retriever"]["query"]}}
+    with pytest.raises(FrozenMoved, match="had to stay"):
+        frozen_proof(run.stage.objective, params, moved)
+
+
+def test_evaluate_repeats_the_summary_and_takes_other_questions_and_rules(job, tmp_path):
+    out = tmp_path / "found.json"
+    assert main(["evaluate", str(job), "--json", str(out)]) == 0
+    found, summary = json.loads(out.read_text()), json.loads((job / "summary.json").read_text())
+    assert found["answers"]["open_qa"]["f1"] == summary["open_qa"]["rows"]["open_qa"]["f1"]
+    arguments = ["--questions", "realm:" + str(_some(tmp_path, 5)), "--mode", "squad", "--dumps", str(tmp_path)]
+    assert main(["evaluate", str(job), *arguments, "--json", str(out)]) == 0
+    row = json.loads(out.read_text())["answers"]["open_qa"]
+    assert (row["mode"], row["questions"], row["dataset"]) == ("squad", 5, "some.jsonl")
+    assert main(["compare", str(tmp_path / "answers-open_qa.jsonl"), str(tmp_path / "answers-bm25-overlap.jsonl")]) == 0
+
+
+def test_compare_of_a_run_with_itself_finds_nothing(job, tmp_path, capsys):
+    out = tmp_path / "found.json"
+    assert main(["compare", str(job), str(job / "open_qa"), "--field", "f1", "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["difference"]["mean"] == 0 and found["equal"] == 40 and found["p_value"] == 1
+    assert "articles of sample:questions" in capsys.readouterr().out
+    assert main(["compare", str(job), str(tmp_path)]) == 2
+
+
+def test_an_answer_is_a_span_of_its_block_and_its_probabilities_fit(asking, job):
+    found = asking.ask("Who began the scientific revolution?", count=3)
+    best = found["evidence"][0]
+    [(start, end)] = best["spans"]
+    assert best["text"][start:end] == found["answer"] == best["answer"]
+    assert asking.table.text(asking.table.row_of(best["block"])) == best["text"]
+    assert found["p"] >= found["evidence"][-1]["p"] and len({one["block"] for one in found["evidence"]}) == 3
+    assert sum(one["p_block"] for one in found["evidence"]) <= 1 + 1e-5
+    assert found["index"]["index_age"] == 8 and found["index"]["generation_step"] == 0
+    assert found["seconds"].keys() == {"embed", "search", "read"}
+    with pytest.raises(AskError, match="empty"):
+        asking.ask("  ")
+
+
+def test_ask_answers_as_evaluation_does(asking, job):
+    record = read_dump(job / "open_qa" / "answers-open_qa.jsonl").records[0]
+    assert asking.ask(record["question"])["answer"] == record["prediction"]
+
+
+def test_an_index_that_is_gone_is_built_beside_the_run_and_kept(asking, job, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(job, copy, symlinks=True)
+    shutil.rmtree(copy / "open_qa" / "generations")
+    said = []
+    again = open_asking(copy, said.append)
+    assert len(said) == 1 and "building one" in said[0] and again.index["index_age"] == 0
+    question = "Who began the scientific revolution?"
+    assert again.ask(question)["answer"] == asking.ask(question)["answer"]  # the block side was frozen
+    said.clear()
+    assert open_asking(copy, said.append).index["generation_step"] == 8 and not said
+
+
+def test_ask_on_the_command_line_reads_questions_and_prints_json(job, capsys):
+    assert main(["ask", str(job), "Who was it?", "When was it?", "--count", "2", "--json"]) == 0
+    said = capsys.readouterr()
+    assert [json.loads(line)["question"] for line in said.out.splitlines()] == ["Who was it?", "When was it?"]
+    assert "ready in" in said.err
+    assert main(["ask", str(job), "Who was it?"]) == 0
+    assert "p(z|x)" in capsys.readouterr().out
+    assert main(["ask"]) == 2 and main(["ask", str(job / "ict"), "Who?"]) == 1
+    assert "stage ict answers nothing" in capsys.readouterr().err
+
+
+def test_a_replaced_document_changes_what_is_found_without_training(asking, job, tmp_path, capsys):
+    before = asking.ask("Who began the scientific revolution?")["evidence"][0]
+    document, file = before["block"].rpartition(":")[0], tmp_path / "new.jsonl"
+    file.write_text(json.dumps({"id": document, "title": before["title"], "text": "Nobody ever did any such thing."}))
+    arguments = ["hotswap", str(job), "Who began the scientific revolution?", "--replace", str(file)]
+    assert main([*arguments, "--out", str(tmp_path / "corpus"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["before"][0]["evidence"][0]["text"] == before["text"]
+    assert all(one["text"] != before["text"] for one in found["after"][0]["evidence"])
+    assert found["swap"]["embedded"] == 1 and found["swap"]["lineage"]["replaced_documents"] == 1
+    assert found["before"][0]["step"] == found["after"][0]["step"]
+    assert main(["hotswap", str(job), "Who?", "--delete", "nobody"]) == 1
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_training_questions_say_what_is_measured(tmp_path):
+    default = PRESETS["squad_open"]()
+    assert (default.open_qa.objective.questions, default.questions) == ("sample:questions-dev", "sample:questions-test")
+    chosen = _chosen(Finetune_of(default, train="nq-open:a.jsonl"), default)
+    assert (chosen.open_qa.objective.questions, chosen.questions) == ("nq-open:a.jsonl", None)
+    both = dataclasses.replace(default, questions="b.jsonl")
+    assert _chosen(Finetune_of(both, train="a.jsonl"), default).questions == "b.jsonl"
+    embedded = _chosen(Finetune_of(default, init="embedded"), default)
+    assert embedded.ict is not None and embedded.open_qa.objective.joint.init == "embedded"
+
+
+def Finetune_of(preset, **options):
+    made = dataclasses.make_dataclass("Given", [("preset", object)], bases=(Finetune,), frozen=True, kw_only=True)
+    return made(preset=preset, **options)
+
+
+def test_a_warm_start_takes_towers_corpus_and_lengths_of_the_run(job, tmp_path):
+    preset = warm_started(PRESETS["squad_open"](), job, own_corpus=False)
+    run, stage = open_run(job), preset.open_qa
+    assert list(preset.stages()) == ["open_qa"] and Path(preset.built_corpus).samefile(job / "corpus")
+    assert stage.objective.retriever == run.stage.objective.retriever and stage.objective.block_lengths == (96,)
+    start, theirs = initial_params(stage, {}), restore_params(job / "open_qa" / "checkpoints")[0]
+    assert all(np.array_equal(a, b) for a, b in zip(_leaves(start), _leaves(theirs), strict=True))
+    ict = warm_started(PRESETS["squad_open"](), job / "ict", own_corpus=True)
+    assert ict.open_qa.warm_start.keys() == {"retriever"} and ict.built_corpus is None
+    with pytest.raises(PreflightError, match="no checkpoint"):
+        check_run("open_qa", "retriever", f"run:{tmp_path}", run.table)
+
+
+def _leaves(tree):
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
+def test_fact_questions_ask_for_the_object_and_name_the_block_that_holds_it(tmp_path):
+    write_facts(FactsConfig(blocks=200), tmp_path)
+    counts = write_fact_questions(tmp_path, tmp_path / "questions")
+    assert counts["train"] > counts["facts"] > 0
+    for name in counts:
+        asked = open_question_set(tmp_path / "questions" / f"{name}.jsonl").questions
+        assert len(asked) == counts[name]
+        for question in asked[:50]:
+            assert (
+                " what" in question.question and question.question.endswith("?") and "." not in question.question[:-1]
+            )
+            assert (question.document is None) == (name == "train")
+
+
+def test_the_halves_of_the_sample_share_no_article():
+    halves = [open_question_set(f"sample:questions-{half}") for half in ("dev", "test")]
+    assert [len(half.questions) for half in halves] == [8840, 10570]
+    articles = [{q.document.rpartition("-")[0] for q in half.questions} for half in halves]
+    assert not articles[0] & articles[1] and halves[0].fingerprint != halves[1].fingerprint
+    assert [half.split for half in halves] == ["dev", "test"]
+
+
+def _some(folder, number):
+    path = folder / "some.jsonl"
+    some = open_question_set("sample:questions").questions[:number]
+    lines = [{"id": q.id, "question": q.question, "answers": q.answers, "doc": q.document} for q in some]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
