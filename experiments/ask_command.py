@@ -77,11 +77,12 @@ def hotswap(arguments: list[str]) -> int:
         raise UsageError(SWAP)
     given = parse(Hotswap, rest, "realm hotswap RUN QUESTION", edit=(CorpusEdit, None))
     at_least_one("count", given.count)
+    from experiments.data_command import listed
     from experiments.hotswap import hotswap as run
 
     asking = _opened(Path(arguments[0]), given.count)
     out = given.out or asking.run.folder / "hotswap"
-    found = run(asking, given.edit, questions, out, overwrite=given.out is None, count=given.count)
+    found = run(asking, listed(given.edit), questions, out, overwrite=given.out is None, count=given.count)
     if given.json:
         print(json.dumps(found, ensure_ascii=False))
         return 0
@@ -142,7 +143,7 @@ def _snippet(text: str, spans: list[list[int]], styled: bool, around: int = 140)
 
 def _said(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The questions in front, and the options after them."""
-    number = next((n for n, one in enumerate(arguments) if one.startswith("--")), len(arguments))
+    number = next((n for n, one in enumerate(arguments) if one == "-h" or one.startswith("--")), len(arguments))
     return arguments[:number], arguments[number:]
 
 

@@ -21,12 +21,13 @@ from experiments.cloze_question import AskError, filled, masked_examples
 from experiments.locate import Run, open_run
 from experiments.recipe_of import recipe_of
 from index_refresh.build import make_generation
+from index_refresh.claim import Claim
 from index_refresh.generation import Generation, GenerationCorrupt, GenerationMismatch
 from index_refresh.store import GenerationStore
 from realm.evaluation.reader import read_answers
 from realm.objectives.open_qa import OpenQa
 from realm.objectives.realm import Realm
-from realm.protocols import Hits, Params, Searcher
+from realm.protocols import Params, Searcher
 from realm.retrieve import Retrieval, queries_of
 from realm.text.answer_places import wanted
 from realm.text.question_units import question_unit
@@ -36,6 +37,7 @@ from realm.training.checkpoint import restore_params
 from realm.training.feed import collate
 
 SPANS = 10  # spans looked at for each block that is shown
+KEPT = 2  # indexes built for asking: the newest, and one that another question may still be put to
 
 
 @dataclass(frozen=True)
@@ -96,19 +98,21 @@ class Asking:
             retrieval=_retrieval(self.run, table),
         )
 
-    def _search(self, batch: dict[str, Any], k: int) -> tuple[np.ndarray, Hits, dict[str, float]]:
+    def _search(self, batch: dict[str, Any], search: Callable[[np.ndarray], Any]) -> tuple[Any, dict[str, float]]:
+        """What `search` finds for the query vectors of a batch, and the seconds of both."""
         began = time.perf_counter()
         q_BE = np.asarray(self.embed(self.towers, queries_of(batch)))
         embedded = time.perf_counter()
-        hits = self.searcher.search(q_BE, k)
-        return q_BE, hits, {"embed": embedded - began, "search": time.perf_counter() - embedded}
+        found = search(q_BE)
+        return found, {"embed": embedded - began, "search": time.perf_counter() - embedded}
 
     def _answer(self, question: str, count: int) -> dict[str, Any]:
         objective: OpenQa = self.run.stage.objective
         unit = question_unit(question, self.table.tokenizer)
         length = next((n for n in objective.batch_lengths if n >= len(unit.token_T) + 2), objective.batch_lengths[-1])
         batch = collate([objective.example(unit, None, length)])
-        _, hits, seconds = self._search(batch, min(objective.beam, self.searcher.rows))
+        width = min(objective.beam, self.searcher.rows)
+        hits, seconds = self._search(batch, lambda q_BE: self.searcher.search(q_BE, width))
         began = time.perf_counter()
         answers = read_answers(
             objective,
@@ -140,10 +144,9 @@ class Asking:
         objective: Realm = self.run.stage.objective
         examples, sizes = masked_examples(objective, self.table.tokenizer, statement, pieces)
         batch = collate(examples)
-        q_BE, _, seconds = self._search(batch, 1)
-        began = time.perf_counter()
-        candidates = self.retrieval.search(self.searcher, q_BE, batch["own_B"])
-        seconds["search"] = time.perf_counter() - began
+        candidates, seconds = self._search(
+            batch, lambda q_BE: self.retrieval.search(self.searcher, q_BE, batch["own_B"])
+        )
         began = time.perf_counter()
         ready = objective.found(batch, self.retrieval.retrieved(candidates, lambda: self.vectors))
         token_BM, log_BK, prior_BK = filled(objective)(self.params, ready)
@@ -182,7 +185,8 @@ class Asking:
 
 
 def open_asking(path: Path, report: Callable[[str], None] = lambda text: print(text, file=sys.stderr)) -> Asking:
-    """The run at `path` with its newest index. Raises AskError for a stage that cannot answer, RunFolderError."""
+    """The run at `path` with its newest index. Raises AskError for a stage that cannot answer, RunFolderError, and
+    RefresherTaken where another process builds the index that is missing."""
     run = open_run(path)
     objective = run.stage.objective
     if not isinstance(objective, Realm | OpenQa):
@@ -217,12 +221,17 @@ def _generation(run: Run, params: Params, step: int, report: Callable[[str], Non
     except (GenerationMismatch, GenerationCorrupt) as error:
         why = str(error)
     beside = run.folder / "ask"
-    beside.mkdir(exist_ok=True)
     store = GenerationStore(beside, recipe)
     newest = store.newest()
     if newest is None or newest.step < step:
         report(f"{run.folder}: no index to ask ({why}): building one in {beside}, {run.table.indexed} blocks")
-        newest = make_generation(store, step, params, lambda phase, done, total: None)
+        claim = Claim(beside)  # two questions at once must not write one draft
+        try:
+            store.clear()
+            newest = make_generation(store, step, params, lambda phase, done, total: None)
+            store.retain(KEPT)
+        finally:
+            claim.release()
     return newest
 
 

@@ -110,7 +110,7 @@ def edit(arguments: list[str]) -> int:
     given = parse(DataEdit, rest, "realm data edit CORPUS", edit=(CorpusEdit, None))
     at_least_one("workers", given.workers)
     make_room(given.json)
-    table = edit_corpus(corpus, _listed(given.edit), given.out, overwrite=given.overwrite, workers=given.workers)
+    table = edit_corpus(corpus, listed(given.edit), given.out, overwrite=given.overwrite, workers=given.workers)
     show_manifest(table)
     write_answer(given.json, table.manifest)
     return 0
@@ -152,7 +152,7 @@ def _corpus(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
     return Path(arguments[0]), arguments[1:]
 
 
-def _listed(edit):
+def listed(edit):
     """`--delete @FILE`: the ids of a file, one a line."""
     from dataclasses import replace
 

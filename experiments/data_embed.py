@@ -30,7 +30,7 @@ def embed(arguments: list[str]) -> int:
     from dataclasses import replace
 
     from experiments.locate import open_retrieving
-    from experiments.pipeline import recipe_of
+    from experiments.recipe_of import recipe_of
     from index_refresh.reuse import refresh_edited
     from index_refresh.store import GenerationStore
 

@@ -31,6 +31,7 @@ from realm.evaluation.bootstrap import interval
 from realm.evaluation.clozes import ranks
 from realm.evaluation.table import ResultTable
 from realm.index.exact import Exact
+from realm.models.bert import EncoderError
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.weights import bert_config, tower_settings
 from realm.objectives.ict import Ict
@@ -61,7 +62,12 @@ def evaluate_encoder(
     table = BlockTable.open(corpus)
     asked = QuestionSet(questions, table, limit)
     config = DualEncoderConfig(bert_config(spec), init=spec, **tower_settings(spec))
-    longest = min(int(np.max(table.length_N[: table.indexed])), config.bert.positions)
+    longest = int(np.max(table.length_N[: table.indexed]))
+    if longest > config.bert.positions:
+        raise EncoderError(
+            f"{corpus}: found a block of {longest} wordpieces, wanted at most {config.bert.positions}, as {spec} has "
+            "positions: build the corpus with a smaller --block-length"
+        )
     lengths = tuple(one for one in BLOCK_LENGTHS if one < longest) + (longest,)
     stage = Stage(OneSegment(retriever=config), refresh=Refresh(block_lengths=lengths, batch_rows=32, shard_rows=1024))
     params = stage.objective.init(jax.random.key(0))

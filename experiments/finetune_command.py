@@ -69,13 +69,14 @@ def finetune(arguments: list[str]) -> int:
     at_least_one("max-questions", given.preset.max_questions)
     make_room(given.json)
     existing = "resume" if given.resume else "overwrite" if given.overwrite else "refuse"
-    chosen = _chosen(given, preset)
+    said = any(one.partition("=")[0] == "--questions" for one in arguments[1:])
+    chosen = _chosen(given, preset, said)
     write_answer(given.json, pretrain(chosen, given.out or Path("runs") / name, existing))
     return 0
 
 
-def _chosen(given: Finetune, default: Preset) -> Preset:
-    """The preset with what --train, --warm-start and --init say."""
+def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
+    """The preset with what --train, --warm-start and --init say. measured: --questions says what to measure on."""
     from experiments.config import with_init
     from experiments.warm_start import warm_started
     from realm.models.weights import tower_settings
@@ -85,7 +86,7 @@ def _chosen(given: Finetune, default: Preset) -> Preset:
         stage = preset.open_qa
         objective = replace(stage.objective, questions=given.train)
         preset = replace(preset, open_qa=replace(stage, objective=objective))
-        if preset.questions == default.questions:  # nobody has said what to measure on
+        if preset.questions == default.questions and not measured:
             preset = replace(preset, questions=None)
     if given.warm_start:
         own = preset.corpus != default.corpus or preset.built_corpus is not None
@@ -94,7 +95,8 @@ def _chosen(given: Finetune, default: Preset) -> Preset:
         preset = with_init(preset, given.init)
         if tower_settings(given.init) and preset.ict:
             print(f"{given.init} is a retriever already: no ICT stage", file=sys.stderr)
-            preset = replace(preset, ict=None, open_qa=replace(preset.open_qa, warm_start={}))
+            kept = {part: source for part, source in preset.open_qa.warm_start.items() if source != "ict"}
+            preset = replace(preset, ict=None, open_qa=replace(preset.open_qa, warm_start=kept))
     return preset
 
 

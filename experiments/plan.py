@@ -72,8 +72,9 @@ class Corpus(NamedTuple):
 def corpus_of(table: BlockTable, rows: int | None = None) -> Corpus:
     """The corpus as it is, or as if it had `rows` blocks of the same kind."""
     size = sum(path.stat().st_size for path in table.path.resolve().rglob("*") if path.is_file())
-    rows = table.indexed if rows is None else rows
-    return Corpus(rows, table, round(size * rows / max(table.rows, 1)))
+    if rows is None:
+        return Corpus(table.indexed, table, size)
+    return Corpus(rows, table, round(size * rows / max(table.indexed, 1)))
 
 
 def plan(preset: Preset, corpus: Corpus, devices: int | None = None, compiled: bool = True) -> list[StagePlan]:

@@ -15,13 +15,12 @@ import jax
 
 from experiments.plan import StagePlan
 from experiments.warm_start import PreflightError
+from index_refresh.external import External
 from realm.index.alsh import Alsh
 from realm.index.exact import Exact
 from realm.index.random_rows import RandomRows
 from realm.index.scann import Scann
 from realm.index.sharded import Sharded
-
-EXTERNAL = "External"
 
 
 class DoesNotFit(PreflightError):
@@ -78,7 +77,7 @@ def cheaper(plan: StagePlan, on_host: bool = False) -> list[str]:
             options.append(f"fewer {field}.objective.candidates than {objective.candidates}")
     if objective.candidates:
         options.extend(f"{field}.refresh.{option}" for option in _index_options(refresh.index, plan, on_host))
-        if type(refresh.engine).__name__ != EXTERNAL:
+        if not isinstance(refresh.engine, External):
             options.append(f"{field}.refresh.engine External (embedding and building on another machine)")
     return options or ["a machine with more memory: nothing in this stage can be made smaller"]
 

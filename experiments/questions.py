@@ -15,7 +15,7 @@ from realm.evaluation.table import Rate, Setting
 from realm.protocols import Hits, Objective, Params
 from realm.text.packing import pack_queries
 from realm.text.question_sets.read import fingerprint_of
-from realm.text.question_sets.spec import name_of, open_question_set
+from realm.text.question_sets.spec import name_of, open_question_set, same_questions
 from realm.text.questions import Question, QuestionsError
 from realm.text.table import BlockTable
 
@@ -135,4 +135,7 @@ def asked_of(preset: Preset, table: BlockTable, limit: int | None = None) -> Que
     trained = preset.open_qa.objective.questions if preset.open_qa else None
     spec = preset.questions or trained
     limit = preset.max_questions if limit is None else limit
-    return QuestionSet(spec, table, limit, heldout=True if spec == trained else None) if spec else None
+    if spec is None:
+        return None
+    same = trained is not None and same_questions(spec, trained)
+    return QuestionSet(spec, table, limit, heldout=True if same else None)

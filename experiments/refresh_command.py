@@ -45,7 +45,7 @@ def bench(arguments: list[str]) -> int:
         return overlap(arguments[1:])
     if not arguments or arguments[0] != "index":
         raise UsageError(
-            "wanted `realm bench index [--rows N] --kinds` or `realm bench overlap [--blocks N]`; both take --help"
+            "wanted `realm bench index [--rows N] [--kinds ...]` or `realm bench overlap [--blocks N]`; each has --help"
         )
     from experiments.bench_index import BenchIndex, bench_index
 

@@ -38,7 +38,8 @@ def completed(stage: Stage, init: str | None, vocabulary: Path | None) -> tuple[
     """
     objective = stage.objective
     if init is not None:
-        own = {name: getattr(objective.joint.bert, name) for name in ("dropout", "attention_dropout", "compute_dtype")}
+        kept = ("dropout", "attention_dropout", "compute_dtype", "remat")
+        own = {name: getattr(objective.joint.bert, name) for name in kept}
         joint = replace(objective.joint, bert=replace(bert_config(init), **own), init=init)
         objective = replace(objective, joint=joint)
     if not objective.kinds:

@@ -20,6 +20,7 @@ from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
 
 RUN = "run:"
+SHORTEST = 8  # wordpieces of a question, [CLS] and [SEP] among them
 
 
 class PreflightError(ValueError):
@@ -87,7 +88,13 @@ def warm_started(preset: Preset, path: Path, *, own_corpus: bool) -> Preset:
         retrieves = hasattr(theirs, "block_lengths")
         lengths = tuple(run.stage.refresh.block_lengths if retrieves else theirs.batch_lengths)
         changes["block_lengths"], refresh = (max(lengths),), replace(refresh, block_lengths=lengths)
-    room = changes.get("joint", objective.joint).bert.positions + 2 - max(changes.get("block_lengths", (0,)))
+    positions = changes.get("joint", objective.joint).bert.positions
+    room = positions + 2 - max(changes.get("block_lengths", objective.block_lengths))
+    if room < SHORTEST:
+        raise PreflightError(
+            f"{run.folder}: blocks leave a question {max(room, 0)} of the reader's {positions} positions, wanted "
+            f"{SHORTEST} or more: start from a run with shorter blocks, or give a corpus of such"
+        )
     fitting = tuple(length for length in objective.batch_lengths if length <= room)
     changes["batch_lengths"] = fitting or (room,)
     started = replace(stage, objective=replace(objective, **changes), warm_start=source, refresh=refresh)

@@ -58,9 +58,9 @@ class InterleavedRefresher:
     def __init__(self, config: Interleave, recipe: Recipe, schedule: Schedule, folder: Path, report: Report) -> None:
         self.config, self.schedule, self.report = config, schedule, report
         self.max_age, self.step = config.max_age, 0
-        self.claim = Claim(folder)
         self.store, self.snapshots = GenerationStore(folder, recipe), SnapshotStore(folder)
         check_slices(recipe, schedule, lambda: self.store.table.indexed)
+        self.claim = Claim(folder)  # after the check, whose error would leave it held
         self.store.recover()
         self.heartbeat = Heartbeat(folder)
         self.steps = -(-most_batches(recipe, self.store.table) // config.batches)

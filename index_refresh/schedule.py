@@ -12,12 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
-from index_refresh import files
-from index_refresh.log import NAME as LOG
 from index_refresh.ramp import EXAMPLE, ScheduleError, read_ramp
+from index_refresh.recording import Recorded
 
 Measure = Callable[[], float]
 
@@ -144,35 +141,6 @@ class Latency:
         return made == 0 or step >= made + self.steps
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Publishes and adopts at the steps of another run: `path` is its generations.jsonl.
-
-    On the `sync` engine, with everything else the same, the run is repeated bit for bit, however its own refresher
-    happened to be timed. After the recording ends nothing is refreshed any more. Raises ScheduleError.
-    """
-
-    path: str
-
-    def __post_init__(self) -> None:
-        self.events()
-
-    def events(self) -> tuple[frozenset[int], dict[int, int]]:
-        """(published steps, {step of a generation: step at which it was first adopted})."""
-        return read_recording(str(Path(self.path).resolve()))[:2]
-
-    def slices(self) -> tuple[int, int]:
-        """As `slices_of` of the schedule that was recorded."""
-        return read_recording(str(Path(self.path).resolve()))[2]
-
-    def due(self, step: int, drift: Measure | None = None) -> bool:
-        return step in self.events()[0]
-
-    def visible(self, made: int, step: int) -> bool:
-        adopted = self.events()[1].get(made)
-        return adopted is not None and step >= adopted
-
-
 Delayed = Latency | Recorded
 
 
@@ -195,27 +163,6 @@ def slices_of(schedule: Schedule) -> tuple[int, int]:
         return schedule.slices()
     inner = schedule.inner if isinstance(schedule, Latency) else schedule
     return (inner.slices, inner.rebuild) if isinstance(inner, Rolling) else (1, 0)
-
-
-@lru_cache(maxsize=8)
-def read_recording(path: str) -> tuple[frozenset[int], dict[int, int], tuple[int, int]]:
-    """What `Recorded.events` and `Recorded.slices` tell of a log. Raises ScheduleError where it does not start at step
-    0."""
-    if not Path(path).is_file():
-        raise ScheduleError(f"found no file {path}, wanted the {LOG} of a run (in the folder of its stage)")
-    events = files.read_lines(Path(path))
-    adopted: dict[int, int] = {}
-    for event in events:
-        if event["event"] == "adopted":
-            adopted.setdefault(event["generation_step"], event["step"])
-    published = frozenset(event["step"] for event in events if event["event"] == "published")
-    if adopted.get(0) != 0 or not adopted.keys() <= published:
-        raise ScheduleError(
-            f"{path}: found generations of steps {sorted(published)}, adopted {adopted}; wanted the whole record of a "
-            "run, which begins by adopting the generation of step 0 at step 0"
-        )
-    slices = next((tuple(event["slices"]) for event in events if "slices" in event), (1, 0))
-    return published, adopted, slices
 
 
 def parse_schedule(text: str) -> Schedule:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class StoredVectors:
         row_N = np.asarray(row_N, np.int64)
         if row_N.size and not 0 <= row_N.min() <= row_N.max() < self.rows:
             raise IndexError(f"found rows {row_N.min()} to {row_N.max()}, wanted 0 to {self.rows - 1}")
-        stored, first_S = _maps(self.folder, self.names)
+        stored, first_S = _maps(self.folder, self.names, self._inodes)
         vector_NE = np.empty((len(row_N), self.dim), np.float32)
         shard_N = np.searchsorted(first_S, row_N, side="right") - 1
         for shard in np.unique(shard_N):
@@ -76,13 +77,19 @@ class StoredVectors:
             vector_NE[here_N] = decode(stored[shard][row_N[here_N] - first_S[shard]], self.dtype)
         return vector_NE
 
+    @cached_property
+    def _inodes(self) -> tuple[int, ...]:
+        """Tells these files from earlier ones of the same names: a run is rewound, or begun again in its folder."""
+        return tuple(os.stat(self.folder / name).st_ino for name in self.names)
+
     def __iter__(self) -> Iterator[np.ndarray]:
         for name in self.names:
             yield decode(np.load(self.folder / name, mmap_mode="r", allow_pickle=False), self.dtype)
 
 
 @lru_cache(maxsize=2)  # of the adopted generation and the one before it
-def _maps(folder: Path, names: tuple[str, ...]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Memory maps of the shards, and the row that each begins with."""
+def _maps(folder: Path, names: tuple[str, ...], inodes: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Memory maps of the shards, and the row that each begins with. `inodes` only tells which files they are: a map
+    keeps its own from being given to another file."""
     stored = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
     return stored, np.cumsum([0, *(len(one) for one in stored[:-1])])

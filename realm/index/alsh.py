@@ -39,7 +39,7 @@ from realm.index.vectors import (
     IndexBuildError,
     IndexLoadError,
     check_query,
-    counted_shards,
+    gather_shards,
     read_facts,
     shape_of,
     write_facts,
@@ -100,8 +100,7 @@ class Alsh:
         queries: held-out ones [n, E], of which `sample` are asked instead of noisy rows, where there are such.
         Raises IndexBuildError as read_shards does.
         """
-        pieces, rows = counted_shards(shards, np.float32 if self.dtype == "float32" else ml_dtypes.bfloat16, rows)
-        vector_NE = _gather(pieces, rows)
+        vector_NE = gather_shards(shards, rows, np.float32 if self.dtype == "float32" else ml_dtypes.bfloat16)
         rows, dim = vector_NE.shape
         mean_E, longest = moments(vector_NE)
         transforms = self.family()
@@ -245,14 +244,3 @@ class AlshSearcher:
         scale = 1.0 if self.hashes is None else self.hashes.scale
         facts |= {"chosen": asdict(self.chosen), "scale": scale, "recall_on_sample": self.recall_on_sample}
         write_facts(folder, facts)
-
-
-def _gather(pieces: Iterable[np.ndarray], rows: int) -> np.ndarray:
-    """All pieces as one array [N, E], filled in place."""
-    vector_NE, filled = None, 0
-    for piece_NE in pieces:
-        if vector_NE is None:
-            vector_NE = np.empty((rows, piece_NE.shape[1]), piece_NE.dtype)
-        vector_NE[filled : filled + len(piece_NE)] = piece_NE
-        filled += len(piece_NE)
-    return vector_NE

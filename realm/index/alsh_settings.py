@@ -65,7 +65,6 @@ def family(variant: str, m: int | None, u: float | None, r: float | None) -> Fam
     if variant != "l2" and r != 0:
         raise IndexBuildError(f"only variant 'l2' has a width r, found r {r} for {variant!r}: leave it None")
     # With u = 1 the powers of the norms, which stand for nothing, would not vanish.
-    # With u = 1 the powers of the norms, which stand for nothing, would not vanish.
     if m < 1 or not 0 < u <= 1 or (u == 1 and variant != "simple") or (variant == "l2" and r <= 0):
         raise IndexBuildError(f"m is {m}, u {u}, r {r}; wanted m of at least 1, 0 < u < 1, r > 0")
     return Family(variant, int(m), float(u), float(r))

@@ -8,7 +8,7 @@ are chunked or divided. The approximate kinds are measured against this one, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,6 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
+from realm.index.exact_place import place
 from realm.index.index_bytes import FACTS, IndexBytes, itemsize, piece_bytes
 from realm.index.vectors import (
     IndexBuildError,
@@ -72,7 +73,7 @@ class Exact:
             dim=first_NE.shape[1],
             config=self,
             mesh=mesh,
-            vector_CNE=_place(chain([first_NE], pieces), (count, chunk, first_NE.shape[1]), row_sharding),
+            vector_CNE=place(chain([first_NE], pieces), (count, chunk, first_NE.shape[1]), row_sharding),
             base_C=jax.device_put(base_C.astype(np.int32), row_sharding),
             # Counts, not a comparison of ids with `rows`: the ids of padding may pass 2**31.
             real_C=jax.device_put(np.clip(rows - base_C, 0, chunk).astype(np.int32), row_sharding),
@@ -160,50 +161,9 @@ def _round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def _place(pieces: Iterator[np.ndarray], shape: tuple[int, int, int], sharding: Any) -> jax.Array:
-    """Pieces of any length as one device array [C, chunk, E], the rest zero; one chunk at a time on the host."""
-    span = {
-        device: index[0].indices(shape[0])[:2]
-        for device, index in sharding.addressable_devices_indices_map(shape).items()
-    }
-    buffer = None
-    for number, chunk_NE in enumerate(_rechunk(pieces, shape[1])):
-        if buffer is None:
-            buffer = {
-                device: jnp.zeros((stop - start, *shape[1:]), chunk_NE.dtype, device=device)
-                for device, (start, stop) in span.items()
-            }
-        for device, (start, stop) in span.items():
-            if start <= number < stop:
-                buffer[device] = _put(buffer[device], chunk_NE, number - start)
-    return jax.make_array_from_single_device_arrays(shape, sharding, list(buffer.values()))
-
-
-@partial(jax.jit, donate_argnums=0)
-def _put(buffer_CNE, chunk_NE, at):
-    return jax.lax.dynamic_update_index_in_dim(buffer_CNE, chunk_NE, at, 0)
-
-
 @partial(jax.jit, static_argnames="sharding")
 def _replace(vector_CNE, new_NE, chunk_N, place_N, sharding):
     return jax.lax.with_sharding_constraint(vector_CNE.at[chunk_N, place_N].set(new_NE), sharding)
-
-
-def _rechunk(pieces: Iterator[np.ndarray], chunk: int) -> Iterator[np.ndarray]:
-    """The same rows in arrays of exactly `chunk` rows, the last filled up with zeros."""
-    chunk_NE, filled = None, 0
-    for piece_NE in pieces:
-        while len(piece_NE):
-            if chunk_NE is None:
-                chunk_NE, filled = np.zeros((chunk, piece_NE.shape[1]), piece_NE.dtype), 0
-            taken = min(chunk - filled, len(piece_NE))
-            chunk_NE[filled : filled + taken] = piece_NE[:taken]
-            piece_NE, filled = piece_NE[taken:], filled + taken
-            if filled == chunk:
-                yield chunk_NE
-                chunk_NE = None
-    if chunk_NE is not None:
-        yield chunk_NE
 
 
 @partial(jax.jit, static_argnames=("k", "mesh"))

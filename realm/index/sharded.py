@@ -22,6 +22,7 @@ from realm.index.alsh import Alsh
 from realm.index.exact import Exact
 from realm.index.index_bytes import IndexBytes
 from realm.index.merge import merge_hits
+from realm.index.part_stream import RowsFrom, Stream
 from realm.index.scann import Scann
 from realm.index.scann_settings import derive
 from realm.index.vectors import (
@@ -94,7 +95,7 @@ class Sharded:
         first_NE = next(pieces)
         dim, starts = first_NE.shape[1], self.starts(rows)
         inner = _for_parts_of(self.index, rows, dim)
-        stream = _Stream(chain([first_NE], pieces), dim)
+        stream = Stream(chain([first_NE], pieces), dim)
         del first_NE
 
         def built() -> Iterator[Searcher]:
@@ -145,7 +146,7 @@ class Sharded:
             if found != rows or widths != [dim]:
                 raise IndexLoadError(f"{folder}: the shards hold {found} rows, widths {widths}; wanted {rows}, [{dim}]")
         # Opened by the first part that reads it: only Exact does.
-        stream = _Stream(chain.from_iterable(() if shards is None else (shards,)), dim)
+        stream = Stream(chain.from_iterable(() if shards is None else (shards,)), dim)
         inner = _for_parts_of(self.index, rows, dim)
         parts = []
         for part, (start, stop) in enumerate(pairwise(starts)):
@@ -163,19 +164,8 @@ class Sharded:
         searcher = self.load(folder, vectors)
         for part, (start, stop) in zip(searcher.parts, pairwise(searcher.starts), strict=True):
             inside = [(max(low, start) - start, min(high, stop) - start) for low, high in spans]
-            part.upsert(_Rows(vectors, start), [(low, high) for low, high in inside if low < high])
+            part.upsert(RowsFrom(vectors, start), [(low, high) for low, high in inside if low < high])
         return searcher
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Stored vectors counted from row `start`."""
-
-    vectors: Any
-    start: int
-
-    def take(self, row_N: np.ndarray) -> np.ndarray:
-        return self.vectors.take(row_N + self.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,37 +200,6 @@ class ShardedSearcher:
 
 def part_name(part: int) -> str:
     return f"part-{part:05d}"
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """The next `rows` rows of a stream, as shards that know their shape; read once, or not at all."""
-
-    stream: _Stream
-    rows: int
-    dim: int
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return self.stream.read(self.rows)
-
-
-class _Stream:
-    """Arrays [n, E] cut anew at part boundaries, without a copy."""
-
-    def __init__(self, pieces: Iterator[np.ndarray], dim: int):
-        self.pieces, self.dim, self.rest_NE = pieces, dim, None
-
-    def take(self, rows: int) -> _Part:
-        return _Part(self, rows, self.dim)
-
-    def read(self, rows: int) -> Iterator[np.ndarray]:
-        while rows:
-            piece_NE = next(self.pieces, None) if self.rest_NE is None else self.rest_NE
-            if piece_NE is None:
-                return
-            self.rest_NE = piece_NE[rows:] if len(piece_NE) > rows else None
-            yield piece_NE[:rows]
-            rows -= min(rows, len(piece_NE))
 
 
 def _for_parts_of(index: Exact | Scann | Alsh, rows: int, dim: int) -> Exact | Scann | Alsh:

@@ -84,13 +84,13 @@ def counted_shards(
     return (held.pop() for _ in range(len(held))), rows
 
 
-def gather_shards(shards: Iterable[np.ndarray], rows: int | None = None) -> np.ndarray:
-    """All vectors as one float32 array [N, E]; never a second copy if `rows` is known. Raises as read_shards."""
-    pieces, rows = counted_shards(shards, np.float32, rows)
+def gather_shards(shards: Iterable[np.ndarray], rows: int | None = None, dtype: Any = np.float32) -> np.ndarray:
+    """All vectors as one array [N, E] of `dtype`; never a second copy if `rows` is known. Raises as read_shards."""
+    pieces, rows = counted_shards(shards, dtype, rows)
     vector_NE, filled = None, 0
     for piece_NE in pieces:
         if vector_NE is None:
-            vector_NE = np.empty((rows, piece_NE.shape[1]), np.float32)
+            vector_NE = np.empty((rows, piece_NE.shape[1]), piece_NE.dtype)
         vector_NE[filled : filled + len(piece_NE)] = piece_NE
         filled += len(piece_NE)
     return vector_NE

@@ -2,15 +2,29 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import jax
 import pytest
 
 from experiments import bench_overlap as room
+from experiments import bench_overlap_run
 from experiments.bench_overlap import BenchOverlap, OverlapError, bench_overlap
 from experiments.bench_overlap_run import run
 from experiments.presets import facts
+from index_refresh.external import TrainerSide
+from index_refresh.process import Process
+from index_refresh.sync import silent
+from tests.index_refresh.refresh_engines import Thread
+
+
+@dataclass(frozen=True)
+class Beside(Process):
+    """Process with its worker in a thread: three children would each start an interpreter and jax."""
+
+    def start(self, recipe, schedule, folder, *, report=silent):
+        return TrainerSide(self, recipe, schedule, folder, report, Thread(recipe, Path(folder)), "process")
 
 
 def small():
@@ -23,12 +37,13 @@ def small():
     }
     objective = replace(objective, batch_lengths=(32,), block_lengths=(48,), candidates=2, **narrow)
     refresh = replace(whole.realm.refresh, block_lengths=(48,))
-    return replace(whole, realm=replace(whole.realm, objective=objective, refresh=refresh))
+    training = replace(whole.realm.training, devices=1)
+    return replace(whole, realm=replace(whole.realm, objective=objective, refresh=refresh, training=training))
 
 
 @pytest.fixture
 def here(monkeypatch):
-    """The runs in this process, which has its jax already; the refresher is a child of its own as ever."""
+    """The runs in this process, which has its jax already, and the refresher in a thread beside them."""
     cores, specs = os.sched_getaffinity(0), []
     settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in settings}
@@ -41,6 +56,7 @@ def here(monkeypatch):
     chosen = small()
     monkeypatch.setattr(facts, "preset", lambda: chosen)
     monkeypatch.setattr(room, "_run", in_process)
+    monkeypatch.setattr(bench_overlap_run, "Process", Beside)
     yield specs
     os.sched_setaffinity(0, cores)
     for name, value in before.items():
@@ -49,7 +65,7 @@ def here(monkeypatch):
 
 def test_three_runs_one_of_them_beside_a_refresher(here, tmp_path, capsys):
     lines = []
-    given = BenchOverlap(blocks=200, generations=1, intervals=1.0, steps_alone=3, batch=8, index="exact", work=tmp_path)
+    given = BenchOverlap(blocks=200, generations=1, intervals=2.0, steps_alone=3, batch=8, index="exact", work=tmp_path)
     found = bench_overlap(given, lines.append)
     assert [name for name, _ in here] == list(room.RUNS)
     assert here[1][1]["schedule"] == f"every {found['interval']}" and here[0][1]["schedule"] == "never"

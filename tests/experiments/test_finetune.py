@@ -18,7 +18,7 @@ from experiments.presets import PRESETS
 from experiments.warm_start import PreflightError, check_run, initial_params, warm_started
 from realm.evaluation.dump import read_dump
 from realm.text.facts import FactsConfig, write_facts
-from realm.text.question_sets.spec import open_question_set
+from realm.text.question_sets.spec import open_question_set, same_questions
 from realm.training.checkpoint import restore_params
 
 
@@ -192,6 +192,7 @@ def test_training_questions_say_what_is_measured(tmp_path):
     assert (chosen.open_qa.objective.questions, chosen.questions) == ("nq-open:a.jsonl", None)
     both = dataclasses.replace(default, questions="b.jsonl")
     assert _chosen(Finetune_of(both, train="a.jsonl"), default).questions == "b.jsonl"
+    assert _chosen(Finetune_of(default, train="a.jsonl"), default, measured=True).questions == "sample:questions-test"
     embedded = _chosen(Finetune_of(default, init="embedded"), default)
     assert embedded.ict is not None and embedded.open_qa.objective.joint.init == "embedded"
 
@@ -240,6 +241,15 @@ def test_the_halves_of_the_sample_share_no_article():
     articles = [{q.document.rpartition("-")[0] for q in half.questions} for half in halves]
     assert not articles[0] & articles[1] and halves[0].fingerprint != halves[1].fingerprint
     assert [half.split for half in halves] == ["dev", "test"]
+
+
+def test_a_file_is_the_one_trained_on_however_it_is_written(tmp_path, monkeypatch):
+    path = _some(tmp_path, 2)
+    monkeypatch.chdir(tmp_path)
+    for other in (str(path), path.name, f"realm:./{path.name}"):
+        assert same_questions(str(path), other)
+    (tmp_path / "other.jsonl").write_bytes(path.read_bytes())
+    assert not same_questions(str(path), "other.jsonl") and not same_questions(str(path), "sample:questions")
 
 
 def _some(folder, number):

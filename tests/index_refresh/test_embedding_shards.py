@@ -91,6 +91,13 @@ def test_float32_shards_are_memory_maps(tmp_path):
     np.testing.assert_array_equal(decode(array, "float32"), np.ones((3, 2)))
 
 
+def test_rows_are_those_of_the_files_that_are_there_now(tmp_path):
+    for value in (1.0, 2.0):  # a rewound run writes other vectors under the same names
+        write_shard(tmp_path / "shard-00000.npy", encode(np.full((3, 2), value, np.float32), "float32"))
+        stored = StoredVectors(tmp_path, ("shard-00000.npy",), 3, 2, "float32")
+        np.testing.assert_array_equal(stored.take(np.array([2, 0])), np.full((2, 2), value))
+
+
 def test_a_finished_shard_is_kept_and_a_torn_one_done_again(tmp_path):
     recipe = make_recipe()
     whole, shards, draft = embedded(tmp_path, recipe)

@@ -25,15 +25,26 @@ def open_question_set(spec: str | Path) -> QuestionSet:
     if spec.startswith(SAMPLE):
         name, _, half = spec.removeprefix(SAMPLE).partition("-")
         return _sample(name, half)
-    format, _, path = spec.partition(":")
-    if path and format in FORMATS and format != "tfds":  # a dataset is told by its whole name
-        return read_question_set(path, format=format)
-    return read_question_set(spec)
+    path, format = _parted(spec)
+    return read_question_set(path, format=format)
+
+
+def same_questions(one: str, other: str) -> bool:
+    """Whether two names mean the same file, however its path is written and whether or not the format is said."""
+    paths = [Path(_parted(spec)[0]) for spec in (one, other)]
+    return one == other or (all(path.exists() for path in paths) and paths[0].samefile(paths[1]))
 
 
 def name_of(spec: str) -> str:
     """What a report calls the questions of `spec`: the file's name."""
     return Path(spec).name
+
+
+def _parted(spec: str) -> tuple[str, str | None]:
+    """(path, format) of `FORMAT:PATH`, or of a path alone."""
+    format, _, path = spec.partition(":")
+    known = path and format in FORMATS and format != "tfds"  # a dataset is told by its whole name
+    return (path, format) if known else (spec, None)
 
 
 def _sample(name: str, half: str) -> QuestionSet:
