@@ -90,7 +90,8 @@ class Evaluate:
     corpus: Path | None = None
     """Where RUN is `hf:FOLDER`, an encoder as it is: the folder of the corpus that it shall search."""
     vectors: Path | None = None
-    """Where RUN is `hf:FOLDER`: keep its vectors in this folder; a measurement that was stopped goes on there."""
+    """Where RUN is `hf:FOLDER`: keep its vectors in this folder, in one of their own for each encoder and corpus; a
+    measurement that was stopped goes on there."""
     dumps: Path | None = None
     """Folder for answers question by question, one JSON lines file a row."""
     json: Path | None = None
@@ -206,17 +207,26 @@ def evaluate(arguments: list[str]) -> int:
     if arguments[0].startswith("hf:"):
         if given.corpus is None or given.questions is None:
             raise UsageError("wanted `realm evaluate hf:FOLDER --corpus CORPUS --questions QUESTIONS`")
+        _refuse(given, ("mode", "dumps"), "an encoder as it is answers nothing: wanted them with a fine-tuned run")
         from experiments.encoder_recall import evaluate_encoder
 
         found = evaluate_encoder(arguments[0], given.corpus, given.questions, given.max_questions, given.vectors)
         write_answer(given.json, found)
         return 0
+    _refuse(given, ("corpus", "vectors"), "a run has its own corpus: wanted them with hf:FOLDER")
     from experiments.show import evaluate_run
 
     if given.dumps is not None:
         given.dumps.mkdir(parents=True, exist_ok=True)
     write_answer(given.json, evaluate_run(run, given.questions, given.max_questions, given.mode, given.dumps))
     return 0
+
+
+def _refuse(given: Evaluate, names: tuple[str, ...], why: str) -> None:
+    """Raises UsageError for options that would change nothing here."""
+    found = [f"--{name}" for name in names if getattr(given, name) is not None]
+    if found:
+        raise UsageError(f"found {' and '.join(found)}, but {why}")
 
 
 def report(arguments: list[str]) -> int:

@@ -13,7 +13,7 @@ class DataEmbed:
     """Makes a generation for a corpus with the retriever of a run's newest generation."""
 
     like: Path
-    """The run: a main job, or its realm stage. Its retriever embeds, its index kind is built."""
+    """The run: a main job, or its realm or open_qa stage. Its retriever embeds, its index kind is built."""
     out: Path
     """Folder for the generation (`generations/`), which may be searched like any."""
     json: Path | None = None

@@ -25,6 +25,7 @@ from experiments.questions import KS, QuestionSet, embed_questions
 from experiments.recipe_of import recipe_of
 from experiments.searching import search_all
 from index_refresh.build import make_generation
+from index_refresh.snapshot import fingerprint
 from index_refresh.store import GenerationStore
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.bootstrap import interval
@@ -56,8 +57,9 @@ def evaluate_encoder(
 ) -> dict[str, Any]:
     """{"recall": a table, "intervals": row -> k -> interval over articles, "seconds": of embedding} of `hf:FOLDER`.
 
-    vectors: folder where they are kept, so that a killed measurement goes on; None: nowhere. Raises WeightsError for a
-    folder of something else, CorpusError for no corpus, EncoderError for blocks too long.
+    vectors: folder where they are kept, so that a killed measurement goes on, those of each encoder and corpus in a
+    folder of their own inside it; None: nowhere. Raises WeightsError for a folder of something else, CorpusError for no
+    corpus, EncoderError for blocks too long.
     """
     table = BlockTable.open(corpus)
     asked = QuestionSet(questions, table, limit)
@@ -73,7 +75,8 @@ def evaluate_encoder(
     params = stage.objective.init(jax.random.key(0))
     shown = ResultTable(f"Retrieval by {Path(spec.removeprefix('hf:')).name} as it is")
     found, intervals = {}, {}
-    with kept_in(vectors) as folder:
+    own = f"{fingerprint({'retriever': params['retriever']})[:12]}-{table.fingerprint[:12]}"
+    with kept_in(vectors and vectors / own) as folder:
         store = GenerationStore(folder, replace(recipe_of(stage, table), index=Exact()))
         made = make_generation(store, 0, params, _told(time.monotonic()))
         searcher, seconds = made.searcher(), made.manifest["seconds_embed"]

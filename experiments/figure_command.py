@@ -25,7 +25,7 @@ class AgesOptions:
 
 def figure(arguments: list[str]) -> int:
     """realm figure NAME | realm figure RUN --what ages"""
-    if not arguments or not (Path(arguments[0]).is_dir() or "--what" in arguments):
+    if not arguments or not _of_a_run(arguments):
         return figure_of_sweep(arguments)
     run = Path(arguments[0])
     if not run.is_dir():
@@ -41,3 +41,14 @@ def figure(arguments: list[str]) -> int:
     print(f"{ages.line()}; {given.png}")
     write_answer(given.json, ages.summary())
     return 0
+
+
+def _of_a_run(arguments: list[str]) -> bool:
+    """Whether a run is meant: where --what says so, or there is such a folder and no sweep of that name."""
+    if any(one.partition("=")[0] == "--what" for one in arguments):
+        return True
+    if not Path(arguments[0]).is_dir():
+        return False
+    from experiments.sweeps import SWEEPS
+
+    return arguments[0] not in SWEEPS

@@ -15,6 +15,7 @@ from experiments.asking import Asking
 from experiments.recipe_of import recipe_of
 from index_refresh.reuse import refresh_edited
 from realm.text.edit import CorpusEdit, edit_corpus
+from realm.training.run_folder import remove_folder
 
 
 def hotswap(
@@ -22,15 +23,19 @@ def hotswap(
 ) -> dict[str, Any]:
     """{"before", "after"}: one record a question as `Asking.ask` gives it; "swap": blocks and seconds of the change.
 
-    out: folder for the new version (`corpus`) and its index (`index-FINGERPRINT`). Raises EditError for an edit that
-    does not fit, AskError as `ask`.
+    out: folder for the new version (`corpus`) and its index (`index-FINGERPRINT`). overwrite: what is there goes, the
+    corpus and the indexes of other versions. Raises EditError for an edit that does not fit, AskError as `ask`.
     """
     before = [asking.ask(question, count) for question in questions]
     began = time.perf_counter()
     table = edit_corpus(asking.table.path, edit, Path(out) / "corpus", overwrite=overwrite)
     edited = time.perf_counter()
     recipe = replace(recipe_of(asking.run.stage, table), slices=1)
-    made = refresh_edited(asking.generation, recipe, Path(out) / f"index-{table.fingerprint[:12]}")
+    folder = Path(out) / f"index-{table.fingerprint[:12]}"
+    if overwrite:
+        for other in sorted(set(Path(out).glob("index-*")) - {folder}):
+            remove_folder(other)
+    made = refresh_edited(asking.generation, recipe, folder)
     swapped = asking.over(table, made.generation)
     seconds = {"edit": edited - began, "refresh": time.perf_counter() - edited}
     return {

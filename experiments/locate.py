@@ -33,18 +33,27 @@ class Run(NamedTuple):
 
 
 def open_retrieving(path: Path) -> tuple[Path, Stage, BlockTable]:
-    """(run folder, stage, corpus) of the realm stage at `path`, or of the main job there; it need not have trained yet.
+    """(run folder, stage, corpus) of the stage with an index at `path`, or of the main job there, of which the last one
+    that was started is taken (open_qa, else realm); it need not have trained yet.
 
     Raises RunFolderError where there is no such stage, PresetError for configs that cannot be read.
     """
     path = Path(path)
-    folder = path / "realm" if (path / "preset.json").exists() else path
-    if not (folder / "config.json").exists():
-        raise RunFolderError(f"{folder} has no config.json: wanted the realm stage of a main job that was started")
-    stage, table = _stage_of(folder), BlockTable.open(folder.parent / "corpus")
-    if not stage.objective.candidates:
+    job = (path / "preset.json").exists()
+    folders = [path / name for name in ("open_qa", "realm")] if job else [path]
+    started = [(folder, _stage_of(folder)) for folder in folders if (folder / "config.json").exists()]
+    if not started:
+        places = " and ".join(map(str, folders)) + (" have" if job else " has")
+        raise RunFolderError(f"{places} no config.json: wanted a realm or open_qa stage that was started")
+    folder, stage = next((one for one in started if _has_index(one[1])), started[-1])
+    table = BlockTable.open(folder.parent / "corpus")
+    if not _has_index(stage):
         raise RunFolderError(f"{folder}: its stage retrieves nothing, so there is no index to refresh")
     return folder, stage, table
+
+
+def _has_index(stage: Stage) -> bool:
+    return bool(stage.objective.candidates) and stage.objective.items == "blocks"
 
 
 def _stage_of(folder: Path) -> Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from experiments.console import wide_console
 from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
 from experiments.searching import embedded, exact_searcher, search_all
-from experiments.warm_start import initial_params
+from experiments.warm_start import initial_params, noted_hashes, start_hashes
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.clozes import ClozeScores
 from realm.evaluation.masked_words import NothingHeldOut, masked_word_loss, require_heldout
@@ -116,7 +117,9 @@ class Measurement:
         if every:
             first = self.preset.ict or self.preset.realm
             if first is None:  # fine-tuning alone: what it starts from
-                yield "start", self.preset.open_qa, self._start()
+                start = self._start()
+                if start is not None:
+                    yield "start", self.preset.open_qa, start
             else:
                 yield "untrained", first, first.objective.init(jax.random.key(first.training.seed))
         stages = {**self.preset.stages(), "ict_continued": self.preset.ict}
@@ -124,20 +127,33 @@ class Measurement:
             if name in self.finished:
                 yield name, stages[name], restore_params(self.finished[name] / "checkpoints")[0]
 
-    def _start(self) -> Params:
-        return initial_params(self.preset.open_qa, self.finished)
+    def _start(self) -> Params | None:
+        """What the fine-tuning started from; None where the run that it is of has trained on since."""
+        stage = self.preset.open_qa
+        params, noted = initial_params(stage, self.finished), noted_hashes(self.finished["open_qa"])
+        if noted is None or noted["retriever"] == start_hashes(stage, params)["retriever"]:
+            return params
+        sources = ", ".join(sorted(set(stage.warm_start.values())))
+        print(f"{sources} has trained on since open_qa started from it: no row `start`", file=sys.stderr)
+        return None
+
+    def _frozen_hash(self) -> str | None:
+        """Of what must not change, when training began."""
+        stage, noted = self.preset.open_qa, noted_hashes(self.finished["open_qa"])
+        return (noted or start_hashes(stage, initial_params(stage, self.finished)))["frozen"]
 
     def _answers(self, asked: QuestionSet, hits: dict[str, Hits], stored: StoredRows) -> dict[str, Any]:
         """Rows of answers, and the proof that what had to stay frozen did; dumps go into the stage's folder."""
         folder, stage = self.finished["open_qa"], self.preset.open_qa
         params, step = restore_params(folder / "checkpoints")
-        proof = frozen_proof(stage.objective, self._start(), params)
+        proof = frozen_proof(stage.objective, self._frozen_hash(), params)
         answers = AnswerTable(stage, params, step, self.table, asked)
         self.answers = answers.rows
         return {
             "rows": answers.all(hits["open_qa"], hits["bm25"], lambda: stored, folder),
             "document_side": proof,
             "questions_trained_on": stage.objective.units(self.table).counts,
+            "questions_left_out": asked.left_out,
         }
 
     def _add_facts(

@@ -44,16 +44,19 @@ class StoredRows:
         return self.vector_NE[row_N]
 
 
-def frozen_proof(objective: OpenQa, start: Params, end: Params) -> dict[str, Any]:
+def frozen_proof(objective: OpenQa, before: str | None, end: Params) -> dict[str, Any]:
     """{"frozen": whether anything had to stay, "before", "after": its tree_hash}.
 
-    Raises FrozenMoved where the two differ: then the index is not of these parameters.
+    before: its hash when training began. Raises FrozenMoved where the two differ: then the index is not of these
+    parameters.
     """
-    if not objective.frozen(start):
+    frozen = objective.frozen(end)
+    if not frozen:
         return {"frozen": False}
-    before, after = (tree_hash(objective.frozen(params)) for params in (start, end))
+    after = tree_hash(frozen)
     if before != after:
-        raise FrozenMoved(f"the block tower was {before[:12]} before training and is {after[:12]}: it had to stay")
+        found = before[:12] if before else "not noted"
+        raise FrozenMoved(f"the block tower was {found} before training and is {after[:12]}: it had to stay")
     return {"frozen": True, "before": before, "after": after}
 
 

@@ -22,7 +22,7 @@ from experiments.measure import Measurement
 from experiments.preflight import preflight
 from experiments.recipe_of import recipe_of
 from experiments.samples import resolved
-from experiments.warm_start import initial_params
+from experiments.warm_start import noted_start
 from index_refresh.schedule import parse_schedule
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.facts import FILES, FactsConfig, write_facts
@@ -186,7 +186,7 @@ def run_stage(
             table,
             stage.training,
             run,
-            init=lambda: initial_params(stage, finished),
+            init=lambda: noted_start(stage, finished, run.path),
             refresher=refresher,
             report=progress,
         )

@@ -20,6 +20,7 @@ from index_refresh.interleave import Interleave
 from index_refresh.process import Process
 from index_refresh.ray_engine import Ray
 from realm.index.index_bytes import itemsize
+from realm.protocols import Units
 from realm.text.table import BlockTable
 
 PROCESS = 700_000_000  # a Python process with jax loaded and its programs compiled, about
@@ -85,13 +86,20 @@ def plan(preset: Preset, corpus: Corpus, devices: int | None = None, compiled: b
     return [plan_stage(name, stage, corpus, devices, compiled) for name, stage in preset.stages().items()]
 
 
-def plan_stage(name: str, stage: Stage, corpus: Corpus, devices: int | None = None, compiled: bool = True) -> StagePlan:
-    """The plan of one stage; see `plan`."""
+def plan_stage(
+    name: str,
+    stage: Stage,
+    corpus: Corpus,
+    devices: int | None = None,
+    compiled: bool = True,
+    units: Units | None = None,
+) -> StagePlan:
+    """The plan of one stage; see `plan`. units: its units over the corpus's table, where they were made already."""
     training = stage.training
     devices = devices or training.devices or jax.device_count()
     if training.batch_size % devices:
         raise PlanError(f"{name}.training.batch_size={training.batch_size} does not split over {devices} devices")
-    step = step_bytes(stage, corpus.table, devices, compiled)
+    step = step_bytes(stage, corpus.table, devices, compiled, units)
     embed = embed_bytes(stage, compiled) if stage.objective.candidates else EmbedBytes(0, None)
     found = StagePlan(name, stage, devices, step.step is not None, corpus.rows, embed.width)
     found.lines.extend(_training(stage, step, corpus))

@@ -7,7 +7,7 @@ import importlib.util
 import jax
 
 from experiments.config import Preset, Stage
-from experiments.plan import corpus_of, plan_stage
+from experiments.plan import Corpus, corpus_of, plan_stage
 from experiments.plan_fit import check_fits, limits
 from experiments.questions import asked_of
 from experiments.recipe_of import recipe_of
@@ -18,6 +18,7 @@ from index_refresh.rolling import check_slices
 from index_refresh.schedule import Drift, parse_schedule, refuse_delayed
 from index_refresh.sync import Sync
 from realm.index.scann import Scann
+from realm.protocols import Units
 from realm.text.plan import BatchPlan
 from realm.text.table import BlockTable
 from realm.training.mesh import data_mesh
@@ -31,6 +32,7 @@ def preflight(preset: Preset, table: BlockTable) -> None:
     stages = preset.stages()
     if not stages:
         raise PreflightError("the preset has no stage: wanted at least one of mlm, ict, read, realm and open_qa")
+    corpus, units = corpus_of(table), {}
     for number, (name, stage) in enumerate(stages.items()):
         earlier = list(stages)[:number]
         for part, source in stage.warm_start.items():
@@ -40,12 +42,13 @@ def preflight(preset: Preset, table: BlockTable) -> None:
                 raise PreflightError(
                     f"{name}.warm_start takes {part!r} from {source!r}, wanted an earlier stage: {earlier or 'none'}"
                 )
-        _check_stage(name, stage, table)
-    asked_of(preset, table)
+        units[name] = _check_stage(name, stage, corpus)
+    asked_of(preset, table, units=units.get("open_qa"))
 
 
-def _check_stage(name: str, stage: Stage, table: BlockTable) -> None:
-    objective, training = stage.objective, stage.training
+def _check_stage(name: str, stage: Stage, corpus: Corpus) -> Units:
+    """The units of the stage, which take a pass over the corpus or the questions: nothing makes them twice."""
+    objective, training, table = stage.objective, stage.training, corpus.table
     size = data_mesh(training.devices).size
     if training.batch_size % size:
         raise PreflightError(f"{name}.training.batch_size={training.batch_size} does not split over {size} devices")
@@ -62,7 +65,8 @@ def _check_stage(name: str, stage: Stage, table: BlockTable) -> None:
     if objective.candidates:
         _check_index(name, stage, table)
     found = limits()
-    check_fits(plan_stage(name, stage, corpus_of(table), size, compiled=found.device is not None), found)
+    check_fits(plan_stage(name, stage, corpus, size, compiled=found.device is not None, units=units), found)
+    return units
 
 
 def _check_index(name: str, stage: Stage, table: BlockTable) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import jax
@@ -11,11 +11,13 @@ import numpy as np
 from experiments.config import Preset
 from realm.evaluation.answers import BlockAnswers, BlockPatterns
 from realm.evaluation.recall import answer_recall_at, gold_rows, recall_at
+from realm.evaluation.scores import normalise
 from realm.evaluation.table import Rate, Setting
 from realm.protocols import Hits, Objective, Params
 from realm.text.packing import pack_queries
 from realm.text.question_sets.read import fingerprint_of
 from realm.text.question_sets.spec import name_of, open_question_set, same_questions
+from realm.text.question_units import QuestionUnits
 from realm.text.questions import Question, QuestionsError
 from realm.text.table import BlockTable
 
@@ -23,15 +25,13 @@ KS = (1, 5, 20, 100)
 
 
 def chosen_questions(
-    questions: Sequence[Question], path: str, table: BlockTable, limit: int | None, heldout: bool | None = None
+    questions: Sequence[Question], path: str, table: BlockTable, heldout: bool | None = None
 ) -> list[Question]:
-    """The questions that the corpus can answer (their document is in it, or unknown); a seeded sample of `limit`.
+    """The questions that the corpus can answer: their document is in it, or unknown.
 
     heldout: True takes those about held-out documents alone, False leaves these out. Raises QuestionsError where there
-    is none, or `limit` is below 1.
+    is none.
     """
-    if limit is not None and limit < 1:
-        raise QuestionsError(f"found a limit of {limit} questions, wanted at least 1, or None for all")
     known = [(q, document_rows(table, q)) for q in questions]
     known = [(q, rows) for q, rows in known if q.document is None or rows]
     if not known:
@@ -43,10 +43,17 @@ def chosen_questions(
             f"{path}: no question is about a {which} document of {table.path}: wanted other --questions, or a corpus "
             "with another --corpus.holdout"
         )
-    if limit is None or limit >= len(asked):
-        return asked
-    kept = np.sort(np.random.default_rng(0).permutation(len(asked))[:limit])
-    return [asked[i] for i in kept]
+    return asked
+
+
+def sampled(questions: list[Question], limit: int | None) -> list[Question]:
+    """A seeded sample of `limit`, in their order; None for all. Raises QuestionsError for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise QuestionsError(f"found a limit of {limit} questions, wanted at least 1, or None for all")
+    if limit is None or limit >= len(questions):
+        return questions
+    kept = np.sort(np.random.default_rng(0).permutation(len(questions))[:limit])
+    return [questions[i] for i in kept]
 
 
 def document_rows(table: BlockTable, question: Question) -> list[int]:
@@ -79,13 +86,31 @@ def embed_questions(objective: Objective, params: Params, table: BlockTable, que
 class QuestionSet:
     """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows.
 
-    path: as `open_question_set` takes it. heldout: as in `chosen_questions`. fingerprint: of the questions asked.
+    path: as `open_question_set` takes it. heldout: as in `chosen_questions`. trained: texts of questions that something
+    learned from, which are left out however they are written; left_out: how many were. fingerprint: of the questions
+    asked. Raises QuestionsError where nothing is left to ask.
     """
 
-    def __init__(self, path: str, table: BlockTable, limit: int | None = None, heldout: bool | None = None):
+    def __init__(
+        self,
+        path: str,
+        table: BlockTable,
+        limit: int | None = None,
+        heldout: bool | None = None,
+        trained: Iterable[str] = (),
+    ):
         self.path, self.table, self.heldout = path, table, heldout
         self.read = open_question_set(path)
-        self.questions = chosen_questions(self.read.questions, path, table, limit, heldout)
+        asked = chosen_questions(self.read.questions, path, table, heldout)
+        learned = {plain(text) for text in trained} - {""}
+        fresh = [question for question in asked if plain(question.question) not in learned]
+        self.left_out = len(asked) - len(fresh)
+        if not fresh:
+            raise QuestionsError(
+                f"{path}: all {len(asked)} questions that could be asked are among those trained on: wanted other "
+                "--questions"
+            )
+        self.questions = sampled(fresh, limit)
         self.kind = self.questions[0].kind
         self.fingerprint = fingerprint_of(self.questions)
         self.dataset = self.read.dataset or name_of(path)
@@ -101,7 +126,8 @@ class QuestionSet:
     def split(self) -> str:
         """Split and number, as a table shows them."""
         about = {None: "", True: " about held-out documents", False: " about training documents"}[self.heldout]
-        return " ".join(filter(None, (self.read.split, f"{len(self.questions)} questions{about}")))
+        left_out = f", {self.left_out} trained on left out" if self.left_out else ""
+        return " ".join(filter(None, (self.read.split, f"{len(self.questions)} questions{about}{left_out}")))
 
     def articles(self) -> list[str]:
         """What each question belongs to: the title of its document, or itself where there is none."""
@@ -126,16 +152,26 @@ class QuestionSet:
         return {f"gold@{k}": gold[k] for k in KS} | {f"answer@{k}": answer[k] for k in KS}
 
 
-def asked_of(preset: Preset, table: BlockTable, limit: int | None = None) -> QuestionSet | None:
+def plain(text: str) -> str:
+    """A question as two files may write it differently: without case, punctuation and articles."""
+    return normalise(text, "orqa")
+
+
+def asked_of(
+    preset: Preset, table: BlockTable, limit: int | None = None, units: QuestionUnits | None = None
+) -> QuestionSet | None:
     """The questions that measure a job; for a fine-tuned one without any, those it trains on, about held-out documents.
 
-    Never the very questions that the fine-tuning learned from: of the same file only held-out documents count.
-    limit: a sample of so many, by default what the preset says.
+    Never the very questions that the fine-tuning learned from: of the same file only held-out documents count, and of
+    any file no question that is among those trained on. limit: a sample of so many, by default what the preset says.
+    units: those of the fine-tuning, where they were made already.
     """
     trained = preset.open_qa.objective.questions if preset.open_qa else None
     spec = preset.questions or trained
     limit = preset.max_questions if limit is None else limit
     if spec is None:
         return None
-    same = trained is not None and same_questions(spec, trained)
-    return QuestionSet(spec, table, limit, heldout=True if same else None)
+    if trained is None:
+        return QuestionSet(spec, table, limit)
+    units = preset.open_qa.objective.units(table) if units is None else units
+    return QuestionSet(spec, table, limit, True if same_questions(spec, trained) else None, units.texts)

@@ -10,7 +10,8 @@ from experiments.arguments import UsageError, make_room, parse, run_and, write_a
 
 @dataclass(frozen=True)
 class RefreshOptions:
-    """Embeds and publishes what the trainer of RUN snapshots (a preset whose realm.refresh.engine is External).
+    """Embeds and publishes what the trainer of RUN snapshots (a preset whose realm.refresh.engine, or
+    open_qa's, is External).
 
     May start before the trainer and outlive its restarts; ends when the run is done. Only one works on a run."""
 

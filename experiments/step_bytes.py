@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from experiments.config import Stage
-from realm.protocols import Arrays
+from realm.protocols import Arrays, Units
 from realm.retrieve import NULL, Candidates, Retrieval, distinct_sizes
 from realm.text.plan import example_rng
 from realm.text.table import BlockTable
@@ -41,17 +41,17 @@ def tree_bytes(tree: Any) -> int:
     return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def step_bytes(stage: Stage, table: BlockTable, devices: int, compiled: bool) -> StepBytes:
+def step_bytes(stage: Stage, table: BlockTable, devices: int, compiled: bool, units: Units | None = None) -> StepBytes:
     """The bytes of a training step of `stage` when its batch is divided over so many devices.
 
     table: any corpus that the stage can make examples of; only its shapes matter. compiled: ask XLA, which takes as
-    long as the first step of training does.
+    long as the first step of training does. units: those of the stage, where they were made already.
     """
     objective, training = stage.objective, stage.training
     params = jax.eval_shape(objective.init, jax.random.key(0))
     state = jax.eval_shape(lambda p: init_state(objective, training.optimizer, p, training.steps), params)
     active = training.optimizer.active(objective.groups(), training.steps)
-    batch = abstract_batch(stage, table, max(1, training.batch_size // devices))
+    batch = abstract_batch(stage, table, max(1, training.batch_size // devices), units)
     step = None
     if compiled:
         run = make_step(
@@ -79,10 +79,10 @@ def temporary_bytes(lowered: Any) -> int | None:
     return None if stats is None else int(stats.temp_size_in_bytes)
 
 
-def abstract_batch(stage: Stage, table: BlockTable, rows: int) -> Arrays:
+def abstract_batch(stage: Stage, table: BlockTable, rows: int, units: Units | None = None) -> Arrays:
     """Shapes of the largest batch of `rows` examples: longest padding, every candidate another block."""
     objective, length = stage.objective, max(stage.objective.batch_lengths)
-    units = objective.units(table)
+    units = objective.units(table) if units is None else units
     small = min(SMALL, len(units))
     examples = [objective.example(units[number], example_rng(0, 0, number), length) for number in range(small)]
     batch, longest = collate(examples), 0

@@ -15,11 +15,14 @@ from experiments.config import Preset, Stage
 from experiments.locate import Run, has_checkpoint, open_run
 from realm.models.masked_lm import MaskedLmConfig
 from realm.models.span_reader import SpanReaderConfig
+from realm.models.tree_hash import tree_hash
 from realm.protocols import Params
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
+from realm.training.run_folder import read_json, write_json
 
 RUN = "run:"
+START_HASHES = "start_hashes.json"
 SHORTEST = 8  # wordpieces of a question, [CLS] and [SEP] among them
 
 
@@ -54,6 +57,28 @@ def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
     for part in stage.warm_start:
         params[part] = stage.objective.taken(part, params[part], earlier_params(stage, part, finished))
     return params
+
+
+def noted_start(stage: Stage, finished: dict[str, Path], folder: Path) -> Params:
+    """`initial_params`; of a fine-tuning stage that begins at step 0, their hashes are written into its `folder`.
+
+    Where it starts from may train on meanwhile, and is then no witness of what it was.
+    """
+    params = initial_params(stage, finished)
+    if hasattr(stage.objective, "frozen") and not has_checkpoint(folder):
+        write_json(folder / START_HASHES, start_hashes(stage, params))
+    return params
+
+
+def start_hashes(stage: Stage, params: Params) -> dict[str, str | None]:
+    """`tree_hash` of the `retriever`, and of what has to stay `frozen` (None for nothing)."""
+    frozen = stage.objective.frozen(params)
+    return {"retriever": tree_hash(params["retriever"]), "frozen": tree_hash(frozen) if frozen else None}
+
+
+def noted_hashes(folder: Path) -> dict[str, str | None] | None:
+    """What `noted_start` wrote into the stage's folder; None for a stage of before such notes."""
+    return read_json(folder / START_HASHES)
 
 
 def earlier_params(stage: Stage, part: str, finished: dict[str, Path]) -> Params:

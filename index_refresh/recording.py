@@ -30,11 +30,11 @@ class Recorded:
 
     def events(self) -> tuple[frozenset[int], dict[int, int]]:
         """(published steps, {step of a generation: step at which it was first adopted})."""
-        return read_recording(str(Path(self.path).resolve()))[:2]
+        return read_recording(self.path)[:2]
 
     def slices(self) -> tuple[int, int]:
         """As `slices_of` of the schedule that was recorded."""
-        return read_recording(str(Path(self.path).resolve()))[2]
+        return read_recording(self.path)[2]
 
     def due(self, step: int, drift: Callable[[], float] | None = None) -> bool:
         return step in self.events()[0]
@@ -44,12 +44,18 @@ class Recorded:
         return adopted is not None and step >= adopted
 
 
-@lru_cache(maxsize=8)
 def read_recording(path: str) -> tuple[frozenset[int], dict[int, int], tuple[int, int]]:
-    """What `Recorded.events` and `Recorded.slices` tell of a log. Raises ScheduleError where it does not start at step
-    0."""
-    if not Path(path).is_file():
-        raise ScheduleError(f"found no file {path}, wanted the {LOG} of a run (in the folder of its stage)")
+    """What `Recorded.events` and `Recorded.slices` tell of a log, as it is now. Raises ScheduleError where it does not
+    start at step 0."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ScheduleError(f"found no file {file}, wanted the {LOG} of a run (in the folder of its stage)")
+    now = file.stat()
+    return _read(str(file), now.st_mtime_ns, now.st_size)
+
+
+@lru_cache(maxsize=8)  # asked at every step
+def _read(path: str, mtime_ns: int, size: int) -> tuple[frozenset[int], dict[int, int], tuple[int, int]]:
     events = files.read_lines(Path(path))
     adopted: dict[int, int] = {}
     for event in events:

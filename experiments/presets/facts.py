@@ -23,14 +23,14 @@ EVERY = 5  # steps between two refreshes while the retriever moves
 
 
 def preset() -> Preset:
-    """Not tuned yet, numbers unproven: 10,000 blocks of real facts of places, from random weights, width 64.
+    """About 4 minutes on 2 cores: 6,000 one-fact blocks of real places, from random weights; recall@1 from 20 to 87 %.
 
     realm pretrain facts
 
-    ICT teaches the retriever to find a place's blocks, masked language modelling the joint encoder to copy from another
-    wording. Then the joint encoder learns to read what a frozen retriever finds, and only then the retriever learns
-    from its reading which of a place's blocks holds the fact. `realm sweep facts-controls` takes one of these away at a
-    time. At this size utility had reached 0.24 nats after 650 steps of reading and was still rising.
+    Masked language modelling hides the object of a statement in front of the fact in another wording, so that the joint
+    encoder learns to copy; ICT teaches the retriever to find a place's three blocks. Then the joint encoder reads what a
+    frozen retriever finds, and at last the retriever learns from masked objects alone which block holds the fact.
+    `realm sweep facts-controls` takes one of these away at a time. On a GPU raise facts.blocks (at most 300,000).
     """
     bert = BertConfig(
         vocabulary=8000,

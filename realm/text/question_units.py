@@ -44,7 +44,8 @@ class QuestionUnits:
     heldout: False leaves out questions about held-out documents, True takes these alone, None takes both; a question
     that names no document is never held out. Left out too: answers that are regular expressions or have no word,
     questions of more than max_tokens - 2 wordpieces or of none, and those about a document that the corpus lacks.
-    length_N int32: wordpieces with [CLS] and [SEP]. counts: units taken, and questions left out by their first reason.
+    length_N int32: wordpieces with [CLS] and [SEP]. texts: the questions as they are written. counts: units taken, and
+    questions left out by their first reason.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class QuestionUnits:
         other = "not held out" if heldout else "held out"
         left_out = Counter(dict.fromkeys((*REASONS, other), 0))
         self._units: list[QuestionUnit] = []
+        self.texts: list[str] = []
         encodings = table.tokenizer.encode_batch([question.question for question in questions])
         for question, encoding in zip(questions, encodings, strict=True):
             if reason := _reason(question, len(encoding.id_T), max_tokens, table):
@@ -62,6 +64,7 @@ class QuestionUnits:
                 left_out[other] += 1
             else:
                 self._units.append(QuestionUnit(question.id, encoding.id_T, question.answers, table.tokenizer))
+                self.texts.append(question.question)
         self.length_N = np.array([len(unit.token_T) + 2 for unit in self._units], np.int32)
         self.counts = {"taken": len(self._units), **left_out}
 

@@ -6,6 +6,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from experiments.cli import main
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
@@ -36,7 +37,7 @@ def test_blocks_are_embedded_in_one_segment_and_kept(folder):
     arguments = ["evaluate", spec, *arguments, "--vectors", str(folder / "vectors"), "--json", str(found)]
     assert main(arguments) == 0
     first = json.loads(found.read_text())
-    [made] = (folder / "vectors" / "generations").glob("0-0")
+    [made] = (folder / "vectors").glob("*/generations/0-0")
     stored_NE = np.concatenate([np.load(path) for path in sorted(made.glob("shard-*.npy"))])
 
     table = build_corpus(
@@ -56,7 +57,22 @@ def test_blocks_are_embedded_in_one_segment_and_kept(folder):
     assert main(arguments) == 0 and made.stat().st_mtime_ns == before
     assert json.loads(found.read_text())["recall"] == first["recall"]
 
+    other = folder / "other"  # the same folder of vectors, another encoder
+    shutil.copytree(folder / "encoder", other)
+    weights = load_file(other / "model.safetensors")
+    name = next(name for name in weights if name.endswith("word_embeddings.weight"))
+    save_file(weights | {name: weights[name] * np.float32(1.5)}, other / "model.safetensors")
+    assert main(["evaluate", f"hf:{other}", *arguments[2:]]) == 0
+    assert len(list((folder / "vectors").glob("*/generations/0-0"))) == 2 and made.stat().st_mtime_ns == before
+
 
 def test_an_encoder_needs_a_corpus_and_questions(folder, capsys):
     assert main(["evaluate", f"hf:{folder / 'encoder'}"]) == 2
     assert "--corpus CORPUS --questions QUESTIONS" in capsys.readouterr().err
+
+
+def test_options_that_would_change_nothing_are_refused(folder, capsys):
+    whole = ["--corpus", str(folder / "corpus"), "--questions", "sample:questions"]
+    arguments = ["evaluate", f"hf:{folder / 'encoder'}", *whole, "--mode", "squad", "--dumps", "x"]
+    assert main(arguments) == 2 and "found --mode and --dumps" in capsys.readouterr().err
+    assert main(["evaluate", str(folder), "--vectors", "x"]) == 2 and "found --vectors" in capsys.readouterr().err

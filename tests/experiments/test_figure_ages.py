@@ -55,6 +55,14 @@ def test_the_verb_draws_a_picture_of_a_stage_or_of_the_job_it_is_in(tmp_path, ca
     assert "2 generations" in capsys.readouterr().out
 
 
+def test_a_sweep_is_not_mistaken_for_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
+    (tmp_path / "facts-controls").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["figure", "facts-controls"]) == 1 and "no results of" in capsys.readouterr().err
+    assert main(["figure", "facts-controls", "--what=ages"]) == 1
+    assert "0 logged steps with an index" in capsys.readouterr().err
+
+
 def test_a_run_without_an_index_is_refused(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
     with pytest.raises(AgesError, match="0 logged steps with an index and 0 adoptions"):

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -12,14 +13,25 @@ from experiments.asking import AskError, open_asking
 from experiments.cli import main
 from experiments.fact_questions import write_fact_questions
 from experiments.finetune_command import Finetune, _chosen
-from experiments.locate import open_run
+from experiments.locate import open_retrieving, open_run
 from experiments.open_answers import FrozenMoved, frozen_proof
 from experiments.presets import PRESETS
-from experiments.warm_start import PreflightError, check_run, initial_params, warm_started
+from experiments.warm_start import (
+    PreflightError,
+    check_run,
+    initial_params,
+    noted_hashes,
+    noted_start,
+    start_hashes,
+    warm_started,
+)
 from realm.evaluation.dump import read_dump
+from realm.models.tree_hash import tree_hash
 from realm.text.facts import FactsConfig, write_facts
 from realm.text.question_sets.spec import open_question_set, same_questions
+from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
+from realm.training.run_folder import RunFolderError
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +115,27 @@ def test_a_block_tower_that_moved_is_an_error(job):
     params = restore_params(job / "open_qa" / "checkpoints")[0]
     moved = params | {"retriever": params["retriever"] | {"block": params["retriever"]["query"]}}
     with pytest.raises(FrozenMoved, match="had to stay"):
-        frozen_proof(run.stage.objective, params, moved)
+        frozen_proof(run.stage.objective, tree_hash(run.stage.objective.frozen(params)), moved)
+
+
+def test_a_source_that_trains_on_is_no_witness_of_what_the_fine_tuning_started_from(tmp_path, monkeypatch):
+    stage, folder, number = PRESETS["tiny_open"]().open_qa, tmp_path / "open_qa", [0]
+    folder.mkdir()
+    monkeypatch.setattr(
+        "experiments.warm_start.initial_params", lambda *_: stage.objective.init(jax.random.key(*number))
+    )
+    start = noted_start(stage, {}, folder)
+    (folder / "checkpoints" / "4").mkdir(parents=True)
+    number[0] = 1  # the source has trained on, and the fine-tuning is resumed
+    other = noted_start(stage, {}, folder)
+    noted = noted_hashes(folder)
+    assert noted == start_hashes(stage, start) != start_hashes(stage, other)
+    assert frozen_proof(stage.objective, noted["frozen"], start)["frozen"]
+    with pytest.raises(FrozenMoved):
+        frozen_proof(stage.objective, noted["frozen"], other)
+    shutil.rmtree(folder / "checkpoints")  # killed before its first checkpoint: it begins anew, from the new source
+    noted_start(stage, {}, folder)
+    assert noted_hashes(folder) == start_hashes(stage, other)
 
 
 def test_evaluate_repeats_the_summary_and_takes_other_questions_and_rules(job, tmp_path):
@@ -111,10 +143,15 @@ def test_evaluate_repeats_the_summary_and_takes_other_questions_and_rules(job, t
     assert main(["evaluate", str(job), "--json", str(out)]) == 0
     found, summary = json.loads(out.read_text()), json.loads((job / "summary.json").read_text())
     assert found["answers"]["open_qa"]["f1"] == summary["open_qa"]["rows"]["open_qa"]["f1"]
-    arguments = ["--questions", "realm:" + str(_some(tmp_path, 5)), "--mode", "squad", "--dumps", str(tmp_path)]
+    measured = {record["id"] for record in read_dump(job / "open_qa" / "answers-open_qa.jsonl").records}
+    run = open_run(job)
+    units = run.stage.objective.units(run.table)
+    chosen = {*sorted(measured)[:5], *(units[i].id for i in range(3))}  # three of them were trained on
+    arguments = ["--questions", "realm:" + str(_some(tmp_path, chosen)), "--mode", "squad", "--dumps", str(tmp_path)]
     assert main(["evaluate", str(job), *arguments, "--json", str(out)]) == 0
     row = json.loads(out.read_text())["answers"]["open_qa"]
     assert (row["mode"], row["questions"], row["dataset"]) == ("squad", 5, "some.jsonl")
+    assert row["split"] == "5 questions, 3 trained on left out"
     assert main(["compare", str(tmp_path / "answers-open_qa.jsonl"), str(tmp_path / "answers-bm25-overlap.jsonl")]) == 0
 
 
@@ -185,6 +222,30 @@ def test_a_replaced_document_changes_what_is_found_without_training(asking, job,
     assert "nobody" in capsys.readouterr().err
 
 
+def test_only_the_default_folder_of_a_swap_forgets_other_versions(asking, job, tmp_path):
+    documents = list(dict.fromkeys(asking.table.block_id(row).rpartition(":")[0] for row in range(20)))[:2]
+    kept, own = tmp_path / "explicit", job / "open_qa" / "hotswap"
+    (kept / "index-other").mkdir(parents=True)
+    for document in documents:
+        assert main(["hotswap", str(job), "Who?", "--delete", document]) == 0
+    [index] = own.glob("index-*")
+    assert BlockTable.open(own / "corpus").fingerprint.startswith(index.name.removeprefix("index-"))
+    assert main(["hotswap", str(job), "Who?", "--delete", documents[0], "--out", str(kept)]) == 0
+    assert len(list(kept.glob("index-*"))) == 2
+
+
+def test_a_refresher_of_a_job_works_for_its_last_stage_with_an_index(job, tmp_path):
+    assert open_retrieving(job)[0] == job / "open_qa"
+    shutil.copytree(job / "ict", tmp_path / "realm")  # a started stage without an index
+    shutil.copy(job / "preset.json", tmp_path)
+    (tmp_path / "corpus").symlink_to(job / "corpus")
+    with pytest.raises(RunFolderError, match="retrieves nothing"):
+        open_retrieving(tmp_path)
+    shutil.rmtree(tmp_path / "realm")
+    with pytest.raises(RunFolderError, match="open_qa and .*realm have no config.json"):
+        open_retrieving(tmp_path)
+
+
 def test_training_questions_say_what_is_measured(tmp_path):
     default = PRESETS["squad_open"]()
     assert (default.open_qa.objective.questions, default.questions) == ("sample:questions-dev", "sample:questions-test")
@@ -216,8 +277,6 @@ def test_a_warm_start_takes_towers_corpus_and_lengths_of_the_run(job, tmp_path):
 
 
 def _leaves(tree):
-    import jax
-
     return jax.tree.leaves(tree)
 
 
@@ -252,9 +311,10 @@ def test_a_file_is_the_one_trained_on_however_it_is_written(tmp_path, monkeypatc
     assert not same_questions(str(path), "other.jsonl") and not same_questions(str(path), "sample:questions")
 
 
-def _some(folder, number):
-    path = folder / "some.jsonl"
-    some = open_question_set("sample:questions").questions[:number]
+def _some(folder, chosen):
+    """A file of the sample's first questions, so many or those of these ids."""
+    path, some = folder / "some.jsonl", open_question_set("sample:questions").questions
+    some = some[:chosen] if isinstance(chosen, int) else [question for question in some if question.id in chosen]
     lines = [{"id": q.id, "question": q.question, "answers": q.answers, "doc": q.document} for q in some]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path

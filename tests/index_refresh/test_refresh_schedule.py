@@ -69,6 +69,14 @@ def test_a_recording_is_followed_to_the_step(tmp_path):
     assert visible == {0: list(range(60)), 10: list(range(17, 60)), 30: [], 40: list(range(55, 60))}
 
 
+def test_a_recording_that_was_written_anew_is_read_anew(tmp_path):
+    path = written(tmp_path / "log", {"published": [(0, 0), (1, 10)], "adopted": [(0, 0, 0), (1, 10, 17)]})
+    schedule = Recorded(str(path))
+    assert due(schedule, 100) == [0, 10]
+    written(path, {"published": [(0, 0), (1, 20), (2, 30)], "adopted": [(0, 0, 0), (1, 20, 21), (2, 30, 31)]})
+    assert due(schedule, 100) == [0, 20, 30] == due(Recorded(str(path)), 100)
+
+
 def test_a_recording_that_is_none(tmp_path):
     with pytest.raises(ScheduleError, match="found no file .*nowhere"):
         parse_schedule("recorded nowhere")
