@@ -28,8 +28,8 @@ def preset() -> Preset:
     realm pretrain facts
 
     Masked language modelling hides the object of a statement in front of the fact in another wording, so that the joint
-    encoder learns to copy; ICT teaches the retriever to find a place's three blocks. Then the joint encoder reads what a
-    frozen retriever finds, and at last the retriever learns from masked objects alone which block holds the fact.
+    encoder learns to copy; ICT teaches the retriever to find a place's three blocks. Then the joint encoder reads what
+    a frozen retriever finds, and at last the retriever learns from masked objects alone which block holds the fact.
     `realm sweep facts-controls` takes one of these away at a time. On a GPU raise facts.blocks (at most 300,000).
     """
     bert = BertConfig(

@@ -25,9 +25,9 @@ def preset() -> Preset:
     realm finetune squad_open --corpus.documents corpus.jsonl.gz --train train.jsonl.gz --questions test.jsonl.gz
     realm finetune squad_open --init hf:FOLDER                # a sentence encoder or REALM: no ICT; a BERT: with ICT
 
-    Trained on the questions of 44 articles, measured on the 10,568 about 48 others (two more
-    are worded like questions trained on); the blocks of all 92 are searched.
-    The block tower stays as ICT left it, the index is made once. Not yet run to its end: a step took about a second on
+    Trained on the questions of 44 articles, measured on the 10,568 about 48 others (two more are worded like questions
+    trained on); the blocks of all 92 are searched. The block tower stays as ICT left it, the index is made once. Not
+    yet run to its end: a step took about a second on
     one core, so the minutes are extrapolated. After 100 steps on 40 of ICT, 250 questions: answer@5 50 % (BM25 90 %),
     EM 0.4 with the own retriever and 1.2 on BM25's blocks; the overlap baseline has 11.2, which the reader must beat.
 
