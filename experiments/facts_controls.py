@@ -22,6 +22,7 @@ from realm.text.blocks import BlockTable
 from realm.text.masks import RandomSpan, RandomToken
 from realm.training.checkpoint import restore_params
 from realm.training.metrics import read_metrics
+from realm.training.run_folder import read_json
 
 READ = ("mlm", "ict", "read")
 START = ("mlm", "ict")
@@ -136,7 +137,7 @@ def measure(preset: Preset, out: Path, finished: dict[str, Path]) -> dict[str, A
         rank_Q = clozes.ranks(params, exact_searcher(stage, params, table))
     recall = {k: clozes.by_split(rank_Q < k) for k in (1, 5, 20)}
     found |= {f"{split}@{k}": 100 * value for k, by_split in recall.items() for split, value in by_split.items()}
-    found["steps"] = stage.training.steps
+    found["steps"] = read_json(folder / "done.json")["step"]
     found["curve"] = curve(preset, clozes, table, folder) if name == "realm" else []
     return found
 
