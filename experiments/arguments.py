@@ -15,6 +15,12 @@ class UsageError(ValueError):
     """A command that cannot be understood; the message says what to type."""
 
 
+def leading(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first option, and the rest."""
+    cut = next((place for place, one in enumerate(arguments) if one.startswith("-")), len(arguments))
+    return arguments[:cut], arguments[cut:]
+
+
 def parse(
     kind: type, arguments: list[str], prog: str, description: str | None = None, **extra: tuple[type, Any]
 ) -> Any:

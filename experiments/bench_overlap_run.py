@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ages import read_ages
+from experiments.compiled import keep_compiled
 from experiments.presets import facts
 from experiments.recipe_of import recipe_of
 from index_refresh.process import Process
@@ -50,8 +51,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     os.sched_setaffinity(0, spec["trainer_cores"])
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", spec["compiled"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    keep_compiled(Path(spec["compiled"]), 0.0)
     folder, table, preset = Path(spec["folder"]), BlockTable.open(spec["corpus"]), facts.preset()
     training = replace(
         preset.realm.training,

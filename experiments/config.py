@@ -128,20 +128,20 @@ def with_init(preset: Preset, spec: str) -> Preset:
     Dropout, compute dtype and rematerialisation stay the preset's; the retriever's width, pooling and epsilon are the
     folder's where it says them. Raises WeightsError where there are no such weights.
     """
-    found = bert_config(spec)
-    more = {DualEncoderConfig: tower_settings, SpanReaderConfig: reader_settings}
-
-    def started(encoder):
-        own = {name: getattr(encoder.bert, name) for name in ("dropout", "attention_dropout", "compute_dtype", "remat")}
-        shape = more[type(encoder)](spec) if type(encoder) in more else {}
-        return replace(encoder, bert=replace(found, **own), init=spec, **shape)
-
     stages = {}
     for name, stage in preset.stages().items():
         encoders = [part for part in ("retriever", "joint") if hasattr(stage.objective, part)]
-        changed = {part: started(getattr(stage.objective, part)) for part in encoders}
+        changed = {part: started_from(getattr(stage.objective, part), spec) for part in encoders}
         stages[name] = replace(stage, objective=replace(stage.objective, **changed))
     return replace(preset, **stages)
+
+
+def started_from(encoder: Any, spec: str) -> Any:
+    """The encoder's config as `with_init` changes it."""
+    more = {DualEncoderConfig: tower_settings, SpanReaderConfig: reader_settings}
+    own = {name: getattr(encoder.bert, name) for name in ("dropout", "attention_dropout", "compute_dtype", "remat")}
+    shape = more[type(encoder)](spec) if type(encoder) in more else {}
+    return replace(encoder, bert=replace(bert_config(spec), **own), init=spec, **shape)
 
 
 def _converter() -> cattrs.Converter:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from experiments.arguments import UsageError, at_least_one, make_room, parse, write_answer
+from experiments.arguments import UsageError, at_least_one, leading, make_room, parse, write_answer
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class DataTag:
 
 def tag(arguments: list[str]) -> int:
     """realm data tag DOCUMENTS --tagger T --out SPANS"""
-    cut = next((place for place, one in enumerate(arguments) if one.startswith("-")), len(arguments))
-    entries, rest = arguments[:cut], arguments[cut:]
+    entries, rest = leading(arguments)
     if not entries and not {"-h", "--help"} & set(rest):
         raise UsageError("wanted `realm data tag DOCUMENTS... --tagger TAGGER --out SPANS`")
     given = parse(DataTag, rest, "realm data tag DOCUMENTS")

@@ -57,7 +57,9 @@ class DrillEmbedder:
         for start in range(low, high, self.batch):
             yield np.arange(start, min(start + self.batch, high)) - low, 20
 
-    def shard(self, low: int, high: int, tick: Callable[[int], None]) -> Generator[int, None, np.ndarray]:
+    def shard(
+        self, low: int, high: int, tick: Callable[[int], None], reuse: None = None
+    ) -> Generator[int, None, np.ndarray]:
         for row_N, _ in self.batches(low, high):
             time.sleep(self.seconds)
             tick(int(row_N[-1]) + 1)

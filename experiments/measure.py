@@ -202,8 +202,8 @@ def heldout_loss(
     objective = stage.objective
     units = objective.units(table, heldout=True)
     if table.indexed < table.rows:
-        own = [i for i in range(len(units)) if units[i].row < table.indexed]
-        units = units.only(own) if own else units
+        own = np.flatnonzero(units.row_N < table.indexed)
+        units = units.only(own) if len(own) else units
     require_heldout(units)  # before the whole corpus is embedded for nothing
     retrieval = Retrieval(table, candidates=objective.candidates, block_lengths=objective.block_lengths)
     return masked_word_loss(

@@ -12,7 +12,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from experiments.recipe_of import recipe_of
 from experiments.samples import resolved
 from experiments.warm_start import noted_start
 from index_refresh.schedule import parse_schedule
+from realm.protocols import Params
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.facts import FILES, FactsConfig, write_facts
 from realm.text.table import BlockTable
@@ -176,7 +177,15 @@ def run_stage(
     run.write_config(to_json(stage) | {"corpus": table.fingerprint})
     if run.done:
         return folder
-    progress = ProgressLine(f"{name:13s}")
+    stopped = run_to_end(run, f"{name:13s}", stage, table, lambda: noted_start(stage, finished, run.path))
+    if stopped:
+        raise Stopped(128 + stopped)
+    return folder
+
+
+def run_to_end(run: RunFolder, title: str, stage: Stage, table: Any, init: Callable[[], Params]) -> int | None:
+    """Trains to the stage's last step, which the run then knows; the signal's number where one ended it early."""
+    progress = ProgressLine(title)
     refresher = None
     try:
         if stage.objective.candidates:
@@ -186,7 +195,7 @@ def run_stage(
             table,
             stage.training,
             run,
-            init=lambda: noted_start(stage, finished, run.path),
+            init=init,
             refresher=refresher,
             report=progress,
         )
@@ -195,10 +204,8 @@ def run_stage(
             refresher.close()
         progress.close()
     if outcome.step == stage.training.steps:
-        run.finish({"step": outcome.step, "seconds": read_metrics(folder / "metrics.jsonl")[-1]["seconds"]})
-    if outcome.stopped:
-        raise Stopped(128 + outcome.stopped)
-    return folder
+        run.finish({"step": outcome.step, "seconds": read_metrics(run.path / "metrics.jsonl")[-1]["seconds"]})
+    return int(outcome.stopped) if outcome.stopped else None
 
 
 def start_refresher(stage: Stage, table: BlockTable, folder: Path, report) -> Any:

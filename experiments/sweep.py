@@ -123,13 +123,10 @@ def _folder(out: Path, variant: str, seed: int) -> Path:
 
 def run_one(name: str, out: Path, variant: str, seed: int) -> None:
     """`run_variant` in a process of its own, whose progress goes to the log in the run's folder."""
-    import jax
-
+    from experiments.compiled import keep_compiled
     from experiments.sweeps import SWEEPS
 
-    if jax.config.jax_compilation_cache_dir is None:  # variants and seeds run the same programs
-        jax.config.update("jax_compilation_cache_dir", str(out / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    keep_compiled(out / "compiled", 0.5)  # variants and seeds run the same programs
     folder = _folder(out, variant, seed)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log").open("a") as log:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.arguments import UsageError, make_room, parse, write_answer
+from experiments.arguments import UsageError, leading, make_room, parse, write_answer
 
 USAGE = """\
 wanted one of
@@ -59,10 +59,10 @@ def train(arguments: list[str]) -> int:
     from realm.training.loop import Training
 
     stage = preset()
-    files, rest = _files(arguments)
+    files, rest = leading(arguments)
     parts = {"objective": (Tagging, stage.objective), "training": (Training, stage.training)}
     given = parse(TrainTagger, rest, "realm tagger train FILES", preset.__doc__, **parts)
-    objective = replace(given.objective, files=given.objective.files + files)
+    objective = replace(given.objective, files=given.objective.files + tuple(files))
     if not objective.files:
         raise UsageError(USAGE)
     if given.resume and given.overwrite:
@@ -76,7 +76,7 @@ def train(arguments: list[str]) -> int:
 
 def evaluate(arguments: list[str]) -> int:
     """realm tagger evaluate TAGGER FILES"""
-    files, rest = _files(arguments)
+    files, rest = leading(arguments)
     if not files[1:] and not {"-h", "--help"} & set(rest):
         raise UsageError(USAGE)
     given = parse(EvaluateTagger, rest, "realm tagger evaluate TAGGER FILES")
@@ -121,12 +121,6 @@ def _show(path: str, found: dict[str, Any]) -> None:
     for name, row in rows.items():
         shares = f"{100 * row['precision']:9.2f} {100 * row['recall']:6.2f} {100 * row['f1']:6.2f}"
         print(f"  {name:{wide}s} {shares} {row['gold']:8d} {row['predicted']:9d} {row['right']:6d}")
-
-
-def _files(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """The first arguments, up to the first option, and the rest."""
-    cut = next((place for place, one in enumerate(arguments) if one.startswith("-")), len(arguments))
-    return tuple(arguments[:cut]), arguments[cut:]
 
 
 def _pairs(given: tuple[str, ...]) -> dict[str, str]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 
-from experiments.config import Stage, from_json, to_json
-from realm.models.weights import bert_config
+from experiments.config import Stage, from_json, started_from, to_json
+from experiments.pipeline import run_to_end
 from realm.objectives.bert_tagger import BertTagger
 from realm.objectives.tagging import Tagging
 from realm.text.conll import read_conll, types_of
@@ -23,8 +23,6 @@ from realm.text.tag_units import Vocabulary
 from realm.text.taggers import Anchors, File, Tagger, TaggerError
 from realm.text.tokenizer import Tokenizer
 from realm.training.checkpoint import restore_params
-from realm.training.loop import train
-from realm.training.metrics import ProgressLine, read_metrics
 from realm.training.run_folder import Existing, RunFolder, RunFolderError, read_json
 
 VOCABULARY = "vocab.txt"
@@ -38,10 +36,7 @@ def completed(stage: Stage, init: str | None, vocabulary: Path | None) -> tuple[
     """
     objective = stage.objective
     if init is not None:
-        kept = ("dropout", "attention_dropout", "compute_dtype", "remat")
-        own = {name: getattr(objective.joint.bert, name) for name in kept}
-        joint = replace(objective.joint, bert=replace(bert_config(init), **own), init=init)
-        objective = replace(objective, joint=joint)
+        objective = replace(objective, joint=started_from(objective.joint, init))
     if not objective.kinds:
         objective = replace(objective, kinds=types_of([one for path in objective.files for one in read_conll(path)]))
     if vocabulary is None and objective.joint.init.startswith("hf:"):
@@ -63,21 +58,9 @@ def train_tagger(stage: Stage, tokenizer: Tokenizer, out: Path, existing: Existi
     tokenizer.save(run.path / VOCABULARY)
     if run.done:
         return None
-    progress = ProgressLine("tagger")
-    try:
-        outcome = train(
-            stage.objective,
-            Vocabulary(tokenizer),
-            stage.training,
-            run,
-            init=lambda: stage.objective.init(jax.random.key(stage.training.seed)),
-            report=progress,
-        )
-    finally:
-        progress.close()
-    if outcome.step == stage.training.steps:
-        run.finish({"step": outcome.step, "seconds": read_metrics(run.path / "metrics.jsonl")[-1]["seconds"]})
-    return int(outcome.stopped) if outcome.stopped else None
+    return run_to_end(
+        run, "tagger", stage, Vocabulary(tokenizer), lambda: stage.objective.init(jax.random.key(stage.training.seed))
+    )
 
 
 def open_run(folder: Path) -> BertTagger:

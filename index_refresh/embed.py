@@ -190,7 +190,7 @@ def embedding(
         if name not in shards:
             started = time.perf_counter()
             vector_NE = yield from embedder.shard(
-                low, high, lambda done, low=low: tick(low + done, table.indexed), *(() if reuse is None else (reuse,))
+                low, high, lambda done, low=low: tick(low + done, table.indexed), reuse
             )
             written = write_vectors(recipe, table, draft.folder / name, vector_NE, low)
             shards[name] = written | {"seconds": time.perf_counter() - started}

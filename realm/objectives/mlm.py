@@ -72,11 +72,11 @@ class Mlm:
     def _span(self, unit: BlockUnit, rng: np.random.Generator, length: int) -> Arrays:
         """One salient span, its sentence in front of the rest of the block."""
         special = unit.special
-        sentence_P = np.searchsorted(unit.sentence_S2[:, 0], unit.span_P2[:, 0], side="right") - 1
-        fits_P = np.diff(unit.sentence_S2, axis=1)[sentence_P, 0] <= length - SPECIAL
+        start_P, end_P = unit.sentence_at(unit.span_P2[:, 0]).T
+        fits_P = end_P - start_P <= length - SPECIAL
         within = unit._replace(span_P2=unit.span_P2[fits_P], support_P=unit.support_P[fits_P])
         position = self.masking.choose(within, rng, self.max_predictions)
-        start, end = unit.sentence_S2[np.searchsorted(unit.sentence_S2[:, 0], position[0], side="right") - 1]
+        start, end = unit.sentence_at(position[0])
         rest = np.concatenate([unit.token_T[:start], unit.token_T[end:]])[: length - SPECIAL - (end - start)]
         token = [special.cls, *unit.token_T[start:end], special.sep, *rest, special.sep]
         place = position - start + 1

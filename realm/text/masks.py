@@ -133,11 +133,14 @@ Masking = SalientSpan | RandomSpan | RandomToken
 
 def _with_span(table: BlockTable, ok_P: np.ndarray) -> np.ndarray:
     """bool [S]: the sentences that have a span of those marked."""
-    # a span knows its sentence by its ordinal in the block; the table counts sentences through all blocks
-    sentence_P = np.repeat(table.sentence_offset_N1[:-1], np.diff(table.span_offset_N1)) + table.span_P6[:, 0]
     usable_S = np.zeros(len(table.sentence_S4), bool)
-    usable_S[sentence_P[ok_P]] = True
+    usable_S[sentence_of_span(table)[ok_P]] = True
     return usable_S
+
+
+def sentence_of_span(table: BlockTable) -> np.ndarray:
+    """int [P]: the sentence of each span. A span knows its ordinal in the block, the table counts on through all."""
+    return np.repeat(table.sentence_offset_N1[:-1], np.diff(table.span_offset_N1)) + table.span_P6[:, 0]
 
 
 def _allowed(table: BlockTable, salient_sentences: bool) -> np.ndarray:

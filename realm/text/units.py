@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from realm.text.masks import Masking, SalientSpan
+from realm.text.masks import Masking, SalientSpan, sentence_of_span
 from realm.text.table import BlockTable
 from realm.text.tokenizer import Tokenizer
 
@@ -36,6 +36,10 @@ class BlockUnit(NamedTuple):
     span_P2: np.ndarray
     support_P: np.ndarray
     special: Tokenizer
+
+    def sentence_at(self, place: Any) -> np.ndarray:
+        """int32 [..., 2]: start and end of the sentence that each place of token_T is in."""
+        return self.sentence_S2[np.searchsorted(self.sentence_S2[:, 0], place, side="right") - 1]
 
 
 class SentenceUnit(NamedTuple):
@@ -64,10 +68,9 @@ class Hiding(NamedTuple):
 
     def usable(self, table: BlockTable) -> np.ndarray:
         """bool [N]: has the block such a span?"""
-        ok_P = self.masking.usable_spans(table, self.max_predictions)
+        size_P = np.diff(table.sentence_S4[:, :2], axis=1)[sentence_of_span(table), 0]
+        ok_P = self.masking.usable_spans(table, self.max_predictions) & (size_P <= self.max_tokens)
         block_P = np.repeat(np.arange(table.rows), np.diff(table.span_offset_N1))
-        sentence_P = table.sentence_offset_N1[block_P] + table.span_P6[:, 0]
-        ok_P = ok_P & (np.diff(table.sentence_S4[:, :2], axis=1)[sentence_P, 0] <= self.max_tokens)
         return np.bincount(block_P[ok_P], minlength=table.rows) > 0
 
 
@@ -146,8 +149,9 @@ class SentenceUnits:
         self.table = table
         size_S = table.sentence_S4[:, 1] - table.sentence_S4[:, 0]
         block = _Choice(np.ones(table.rows, bool))
-        if _only_retrieved(table).any():
-            block.drop(_only_retrieved(table), "only retrieved")
+        only_N = _only_retrieved(table)
+        if only_N.any():
+            block.drop(only_N, "only retrieved")
         _drop_blocks(block, table, heldout)
         taken_S = _Choice(np.ones(len(size_S), bool))
         sentences_N = np.diff(table.sentence_offset_N1)
@@ -166,7 +170,7 @@ class SentenceUnits:
         """Unit `index`. Raises IndexError outside 0 .. len - 1."""
         table = self.table
         number = int(self._sentence_N[_inside(index, self)])
-        row = int(np.searchsorted(table.sentence_offset_N1, number, side="right")) - 1
+        row = int(self._rows(number))
         ordinal = number - int(table.sentence_offset_N1[row])
         start, end = table.sentences(row)[ordinal, :2].tolist()
         token_T = table.token_T(row)[start:end]
@@ -185,6 +189,14 @@ class SentenceUnits:
     def name(self, index: int) -> str:
         """What a message calls unit `index`: its block's id."""
         return self.table.block_id(self[index].row)
+
+    @property
+    def row_N(self) -> np.ndarray:
+        """int [len]: the block of each unit."""
+        return self._rows(self._sentence_N)
+
+    def _rows(self, sentence: Any) -> Any:
+        return np.searchsorted(self.table.sentence_offset_N1, sentence, side="right") - 1
 
     def only(self, index: Sequence[int]) -> SentenceUnits:
         """These units alone, in this order; counts stay those of all."""

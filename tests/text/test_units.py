@@ -129,3 +129,8 @@ def test_some_units_alone(table):
     assert [(unit.row, unit.sentence) for unit in some] == [(units[i].row, units[i].sentence) for i in (5, 2)]
     with pytest.raises(IndexError):
         some[2]
+
+
+def test_the_block_of_each_unit(table):
+    units = SentenceUnits(table, SalientSpan(), max_tokens=40, max_predictions=3)
+    assert units.row_N.tolist() == [unit.row for unit in units]
