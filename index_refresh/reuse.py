@@ -17,11 +17,12 @@ from index_refresh import snapshot
 from index_refresh.build import Here, make_generation
 from index_refresh.claim import Claim
 from index_refresh.embed import Shards, Tick, embedding
-from index_refresh.generation import Generation
+from index_refresh.generation import Generation, verify
 from index_refresh.recipe import Recipe, Table
 from index_refresh.store import Draft, GenerationStore
 from index_refresh.vectors import StoredVectors
 from realm.protocols import Params
+from realm.text.changed import changed_rows
 
 SAME = ("objective", "vector_dtype", "lengths", "batch_rows")  # of a recipe's settings: what a vector depends on
 
@@ -46,9 +47,6 @@ def reusable(recipe: Recipe, table: Table, params: Params, earlier: Generation) 
 
     params: {'retriever': tree}, those to embed with. Raises GenerationCorrupt where the earlier vectors are damaged.
     """
-    from index_refresh.generation import verify
-    from realm.text.changed import changed_rows
-
     found, wanted = earlier.manifest["encoder_fingerprint"], snapshot.fingerprint(params)
     if found != wanted:
         return None, f"other parameters: fingerprint {wanted[:12]}, {earlier} has {found[:12]}"

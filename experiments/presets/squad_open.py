@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.config import Preset, Refresh, Stage
+from experiments.presets.tiny import preset as tiny_job
 from realm.index.exact import Exact
 from realm.models.bert import BertConfig
 from realm.models.dual_encoder import DualEncoderConfig
@@ -83,9 +84,7 @@ def tiny() -> Preset:
         )
 
     return Preset(
-        corpus=CorpusConfig(
-            documents=("sample:corpus",), spans=("sample:spans",), limit=150, block_length=96, holdout=0.2
-        ),
+        corpus=tiny_job().corpus,
         max_questions=40,
         ict=Stage(
             Ict(retriever=DualEncoderConfig(bert=bert, width=32, pooling="mean", dropout=0.0), batch_lengths=(96,)),

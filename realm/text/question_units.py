@@ -18,6 +18,7 @@ from realm.text.question_sets.spec import open_question_set
 from realm.text.questions import Question
 from realm.text.table import BlockTable
 from realm.text.tokenizer import Tokenizer
+from realm.text.units import inside
 
 REASONS = (
     "regular expressions",
@@ -83,9 +84,7 @@ class QuestionUnits:
 
     def __getitem__(self, index: int) -> QuestionUnit:
         """Unit `index`. Raises IndexError outside 0 .. len - 1."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"found unit {index}, wanted 0 to {len(self) - 1}")
-        return self._units[index]
+        return self._units[inside(index, self)]
 
     def name(self, index: int) -> str:
         """What a message calls unit `index`: the question's id."""

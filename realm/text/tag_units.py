@@ -15,6 +15,7 @@ import numpy as np
 
 from realm.text.conll import OUTSIDE, ConllError, LabelledSentence, bio, label_spans, read_conll
 from realm.text.tokenizer import Tokenizer
+from realm.text.units import inside
 
 NOWHERE = -1  # the place of a word that the tokenizer finds nothing in
 
@@ -112,9 +113,7 @@ class TagUnits:
 
     def __getitem__(self, index: int) -> TagUnit:
         """Unit `index`. Raises IndexError outside 0 .. len - 1."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"found unit {index}, wanted 0 to {len(self) - 1}")
-        return self._units[index]
+        return self._units[inside(index, self)]
 
     def name(self, index: int) -> str:
         """What a message calls unit `index`: file and line of its sentence."""

@@ -7,7 +7,7 @@ reason; after that unit i is always there and nothing is ever skipped. That is w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -109,7 +109,7 @@ class BlockUnits:
 
     def __getitem__(self, index: int) -> BlockUnit:
         """Unit `index`. Raises IndexError outside 0 .. len - 1."""
-        row = int(self._row_N[_inside(index, self)])
+        row = int(self._row_N[inside(index, self)])
         table = self.table
         return BlockUnit(
             row,
@@ -169,7 +169,7 @@ class SentenceUnits:
     def __getitem__(self, index: int) -> SentenceUnit:
         """Unit `index`. Raises IndexError outside 0 .. len - 1."""
         table = self.table
-        number = int(self._sentence_N[_inside(index, self)])
+        number = int(self._sentence_N[inside(index, self)])
         row = int(self._rows(number))
         ordinal = number - int(table.sentence_offset_N1[row])
         start, end = table.sentences(row)[ordinal, :2].tolist()
@@ -236,7 +236,8 @@ def _drop_blocks(choice: _Choice, table: BlockTable, heldout: bool | None) -> No
     choice.drop(table.duplicate_N != np.arange(table.rows), "duplicate")
 
 
-def _inside(index: int, units: BlockUnits | SentenceUnits) -> int:
+def inside(index: int, units: Sized) -> int:
+    """`index`, where there is such a unit. Raises IndexError."""
     if not 0 <= index < len(units):
         raise IndexError(f"found unit {index}, wanted 0 to {len(units) - 1}")
     return index
