@@ -61,6 +61,6 @@ def preset() -> Preset:
             Training(steps=400, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
         ),
         read=stage(75, Optimizer(Rate(start=10**6), Rate(5e-4)), "ict", "mlm", "never"),
-        realm=stage(125, Optimizer(Rate(1e-4), Rate(5e-4)), "read", "read", "every 50"),
+        realm=stage(125, Optimizer(Rate(5e-5), Rate(5e-4)), "read", "read", "every 50"),
         continue_ict=False,
     )
