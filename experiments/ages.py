@@ -14,6 +14,7 @@ import numpy as np
 from index_refresh.generation import ages_of
 from index_refresh.log import NAME as LOG
 from realm.training.metrics import read_metrics
+from realm.training.run_folder import read_json
 
 METRICS = "metrics.jsonl"
 
@@ -77,7 +78,9 @@ def read_ages(folder: Path) -> Ages:
         )
     documents = {e["generation"]: e["documents"] for e in events if e["event"] == "published" and "documents" in e}
     step_S = np.arange(records[-1]["step"])
-    starts = np.array([step for step, _, _ in adopted])
+    # Searched ahead, the batch of the step that adopts was still found by the index before.
+    ahead = read_json(folder / "config.json")["config"]["training"]["retrieve_ahead"]
+    starts = np.array([step + ahead if number else step for number, (step, _, _) in enumerate(adopted)])
     place_S = np.searchsorted(starts, step_S, side="right") - 1
     ages = []
     for step, place in zip(step_S, place_S, strict=True):

@@ -26,6 +26,8 @@ realm: retrieval-augmented language-model pretraining
   realm data edit DIR --out NEW                  a new version with documents added, deleted or replaced
   realm data tag FILES --tagger T --out SPANS    salient spans of documents: a trained tagger, spaCy, links, a file
   realm data embed NEW --like RUN --out DIR      the index of an edited corpus: only changed blocks are embedded
+  realm data dates FILES --spans SPANS           precision and recall of the date finder against labels
+  realm data tfds FILE --out DIR                 a corpus and its question sets as a TFDS dataset, for others to load
   realm tagger train FILES                       a BERT tagger from CoNLL files; realm tagger evaluate: its span F1
   realm pretrain PRESET [--resume|--overwrite]   mlm -> ict -> read -> realm, each resumable, then a table of recall
   realm finetune PRESET                          retriever and reader on question/answer files, EM and F1
@@ -71,6 +73,10 @@ class Pretrain:
     """With --plan: compile the steps to know their activations, which takes as long as the start of training."""
     init: str | None = None
     """Start every encoder from these weights: `hf:PATH`, a folder of BERT-family safetensors, or `embedded`."""
+    distributed: str | None = None
+    """This is one of several processes that train together over the same --out on shared storage, all started with the
+    same options: `auto` (TPU pods, SLURM, Open MPI, Kubernetes), or HOST:PORT,INDEX/COUNT with the address at which
+    process 0 shall listen. Measuring is left to one process, with --resume."""
     json: Path | None = None
     """Also write the table of recall to this file: `title` and `rows`, each with its `name`, its `setting` (data set,
     corpus, index, ...) and `values`, column -> `value` (a fraction), `text` (as printed), `hits`, `questions`."""
@@ -179,7 +185,14 @@ def pretrain(arguments: list[str]) -> int:
         out = given.out or Path("runs") / name
         write_answer(given.json, plan_preset(preset, out, given.plan_blocks, given.plan_devices, given.plan_compile))
         return 0
-    run(preset, given.out or Path("runs") / name, existing, given.json)
+    out = given.out or Path("runs") / name
+    if given.distributed:
+        from experiments.distributed import join, train_stages
+
+        join(given.distributed)
+        train_stages(preset, out, existing)
+        return 0
+    run(preset, out, existing, given.json)
     return 0
 
 

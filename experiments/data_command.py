@@ -1,8 +1,9 @@
-"""`realm data build | inspect | edit | tag | embed`: documents to a corpus folder, what is in one, a new version of one
-and its index, and salient spans."""
+"""`realm data build | inspect | edit | tag | embed | dates | tfds`: documents to a corpus folder, what is in one, a new
+version of one and its index, salient spans, the date finder beside labels, and a corpus as a TFDS dataset."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ wanted one of
   realm data edit CORPUS --add FILE --delete ID --replace FILE --out DIR
   realm data tag DOCUMENTS... --tagger TAGGER --out SPANS  salient spans by a trained tagger, spaCy, links or a file
   realm data embed CORPUS --like RUN --out DIR             the index of an edited corpus
+  realm data dates DOCUMENTS... --spans FILES              precision and recall of the date finder against labels
+  realm data tfds DOCUMENTS --out DIR                      a corpus and question sets as array_record, for others
 (each with --help)"""
 
 
@@ -43,9 +46,11 @@ class DataInspect:
     """Which ones."""
     verify: bool = False
     """Read every file and compare its sha256 with the manifest's."""
+    residue: bool = False
+    """Look in every block for what cleaning may have left of markup ([[, {{, '', |-, <ref, ...); name those blocks."""
     json: Path | None = None
     """Also write all of it to this file: `counts`, `lengths`, `skips`, `kinds`, `taggers`, `warnings`, `lineage`,
-    `blocks`."""
+    `residue` (null if not looked for), `blocks`."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class DataEdit:
 
 
 def data(arguments: list[str]) -> int:
-    """realm data build | inspect | edit | tag | embed"""
+    """realm data build | inspect | edit | tag | embed | dates | tfds"""
     if not arguments or arguments[0] not in VERBS:
         raise UsageError(USAGE)
     return VERBS[arguments[0]](arguments[1:])
@@ -80,8 +85,9 @@ def build(arguments: list[str]) -> int:
     )
     at_least_one("workers", given.workers)
     make_room(given.json)
+    fresh, began = given.overwrite or not given.out.exists(), time.monotonic()
     table = build_corpus(resolved(given.corpus), given.out, overwrite=given.overwrite, workers=given.workers)
-    show_manifest(table)
+    show_manifest(table, time.monotonic() - began if fresh else None)
     write_answer(given.json, table.manifest)
     return 0
 
@@ -95,7 +101,7 @@ def inspect(arguments: list[str]) -> int:
     given = parse(DataInspect, rest, "realm data inspect CORPUS")
     at_least_one("blocks", given.blocks)
     make_room(given.json)
-    found = inspected(BlockTable.open(corpus, verify=given.verify), given.blocks, given.seed)
+    found = inspected(BlockTable.open(corpus, verify=given.verify), given.blocks, given.seed, given.residue)
     show_inspected(found)
     write_answer(given.json, found)
     return 0
@@ -130,12 +136,28 @@ def embed(arguments: list[str]) -> int:
     return run(arguments)
 
 
+def dates(arguments: list[str]) -> int:
+    """realm data dates DOCUMENTS --spans FILES"""
+    from experiments.data_dates import dates as run
+
+    return run(arguments)
+
+
+def tfds(arguments: list[str]) -> int:
+    """realm data tfds DOCUMENTS --out DIR"""
+    from experiments.data_tfds import tfds as run
+
+    return run(arguments)
+
+
 VERBS: dict[str, Callable[[list[str]], int]] = {
     "build": build,
     "inspect": inspect,
     "edit": edit,
     "tag": tag,
     "embed": embed,
+    "dates": dates,
+    "tfds": tfds,
 }
 
 

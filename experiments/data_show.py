@@ -1,7 +1,9 @@
-"""What `realm data` prints: the manifest of a corpus, and with `inspect` its lengths and some of its blocks."""
+"""What `realm data` prints: the manifest of a corpus, and with `inspect` its lengths, some blocks, and what looks like
+markup in all of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,23 +11,30 @@ from rich.console import Console
 from rich.text import Text
 
 from experiments.console import wide_console
+from realm.text.formats import residue
 from realm.text.table import BlockTable
 
 BINS = 10
 BAR = 40
 QUANTILES = (0, 25, 50, 75, 100)
+NAMED = 20  # blocks with residue that are named
 
 
-def show_manifest(table: BlockTable) -> None:
-    """Counts, skips by reason and warnings of a corpus."""
+def show_manifest(table: BlockTable, seconds: float | None = None) -> None:
+    """Counts, skips by reason and warnings of a corpus; `seconds` that it took."""
     console = wide_console()
     manifest = table.manifest
     console.print(f"{table.path}: {table.rows} blocks, fingerprint {table.fingerprint[:12]}", markup=False)
+    if seconds is not None:
+        console.print(f"  {seconds:.1f} seconds, {table.rows / seconds:.0f} blocks a second", markup=False)
     _print_counts(console, manifest)
 
 
-def inspected(table: BlockTable, blocks: int, seed: int) -> dict[str, Any]:
-    """All that `realm data inspect` knows of a corpus; `blocks` sample rows, drawn by `seed`, ascending."""
+def inspected(table: BlockTable, blocks: int, seed: int, markup: bool = False) -> dict[str, Any]:
+    """All that `realm data inspect` knows of a corpus; `blocks` sample rows, drawn by `seed`, ascending.
+
+    markup: also look for residue of markup in every block, which takes time.
+    """
     manifest = table.manifest
     row_R = np.sort(np.random.default_rng(seed).permutation(table.rows)[:blocks])
     sizes = {
@@ -53,8 +62,21 @@ def inspected(table: BlockTable, blocks: int, seed: int) -> dict[str, Any]:
                 if len(size)
             },
         },
+        "residue": residue_of(table) if markup else None,
         "blocks": [_block(table, row) for row in row_R.tolist()],
     }
+
+
+def residue_of(table: BlockTable) -> dict[str, Any]:
+    """What looks like markup in the text of any block: `blocks` with some, `kinds` by number, the first such blocks."""
+    kinds, named, blocks = Counter(), [], 0
+    for row in range(table.rows):
+        found = residue(table.text(row))
+        if found:
+            kinds.update(found)
+            blocks += 1
+            named += [table.block_id(row)] if blocks <= NAMED else []
+    return {"blocks": blocks, "kinds": dict(kinds.most_common()), "first": named}
 
 
 def show_inspected(found: dict[str, Any]) -> None:
@@ -73,6 +95,12 @@ def show_inspected(found: dict[str, Any]) -> None:
     for name, at in found["lengths"]["quantiles"].items():
         values = " ".join(f"{value:g}" for value in at.values())
         console.print(f"  {name}, least, quarter, half, three quarters, most: {values}", markup=False)
+    if (left := found["residue"]) is not None:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in left["kinds"].items())
+        line = f"  residue of markup in {left['blocks']} of {found['rows']} blocks" + (f": {kinds}" if kinds else "")
+        console.print(line, markup=False)
+        for block in left["first"]:
+            console.print(f"    {block}", markup=False)
     most = max(one["blocks"] for one in found["lengths"]["histogram"])
     for one in found["lengths"]["histogram"]:
         bar = "█" * round(BAR * one["blocks"] / most)

@@ -42,8 +42,13 @@ class Crash:
     def __init__(self, scratch: Path, rng: np.random.Generator, scenarios: tuple[Scenario, ...]) -> None:
         self.scenarios, self.rng = scenarios, rng
         self.before, self.run = scratch / "before", scratch / "run"
-        for act in [*(partial(publish, step, step) for step in BEFORE), partial(adopt, 11)]:
-            in_child(lambda tell, act=act: act(self.before), 0, rng)
+        for slices in sorted({scenario.slices for scenario in scenarios}):
+            acts = [
+                *(partial(publish, step, step, slices=slices) for step in BEFORE),
+                partial(adopt, 11, slices=slices),
+            ]
+            for act in acts:
+                in_child(lambda tell, act=act, slices=slices: act(self.before / str(slices)), 0, rng)
         self.rows = {scenario.name: Row(f"power cut: {scenario.name}") for scenario in scenarios}
         self.whole: dict[str, dict[str, Any]] = {}
         self.boundaries: dict[str, int] = {}
@@ -57,19 +62,19 @@ class Crash:
         at = int(self.rng.integers(1, self.boundaries[scenario.name] + 1))
         row = self.rows[scenario.name]
         row.tries += 1
-        self._fresh()
+        self._fresh(scenario)
         began = time.monotonic()
         status, done, _ = in_child(partial(act_out, scenario, self.run), at, self.rng)
         where = f"{scenario.name}, boundary {at}"
         if status != CUT:
             row.wrong(f"{where}: ended with status {status} instead of a power cut")
-        self._look(row, where, scenario.acts[min(done, len(scenario.acts) - 1)][1])
+        self._look(scenario, row, where, scenario.acts[min(done, len(scenario.acts) - 1)][1])
         again = partial(resume, scenario, self.run)
         if self.rng.random() < 1 / 3:
             status, _, _ = in_child(again, int(self.rng.integers(1, self.boundaries[scenario.name] + 1)), self.rng)
             if status not in (CUT, 0):
                 row.wrong(f"{where}: the resumed job ended with status {status}")
-            self._look(row, where, None)
+            self._look(scenario, row, where, None)
         status, _, _ = in_child(again, 0, self.rng)
         if status != 0:
             row.wrong(f"{where}: cannot be resumed, status {status}; what it said stands above")
@@ -77,10 +82,10 @@ class Crash:
         self._compare(row, where, scenario, state(self.run))
         row.seconds += time.monotonic() - began
 
-    def _look(self, row: Row, where: str, newest: set[int] | None) -> None:
+    def _look(self, scenario: Scenario, row: Row, where: str, newest: set[int] | None) -> None:
         """What a reader sees at once, before anybody tidies up."""
         try:
-            store = GenerationStore(self.run, make_recipe())
+            store = GenerationStore(self.run, make_recipe(slices=scenario.slices))
             for generation in store.all():
                 verify(generation)
                 generation.query_params()
@@ -98,20 +103,20 @@ class Crash:
         apart = [name for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name)]
         if apart:
             row.wrong(f"{where}: {apart} differ from the undisturbed job")
-        for generation in GenerationStore(self.run, make_recipe()).all():
-            if not is_right(generation, scenario.seeds[generation.step]):
+        for generation in GenerationStore(self.run, make_recipe(slices=scenario.slices)).all():
+            if not holds(generation, scenario.seeds):
                 row.wrong(f"{where}: {generation} holds other vectors than its parameters give")
 
     def _count(self, scenario: Scenario) -> int:
-        self._fresh()
+        self._fresh(scenario)
         status, _, calls = in_child(partial(act_out, scenario, self.run), 0, self.rng)
         if status != 0:
             raise DrillError(f"{scenario.name} fails undisturbed, with status {status}")
         return calls
 
-    def _fresh(self) -> None:
+    def _fresh(self, scenario: Scenario) -> None:
         shutil.rmtree(self.run, ignore_errors=True)
-        shutil.copytree(self.before, self.run)
+        shutil.copytree(self.before / str(scenario.slices), self.run)
 
 
 def act_out(scenario: Scenario, run: Path, tell: Callable[[], None]) -> None:
@@ -122,7 +127,7 @@ def act_out(scenario: Scenario, run: Path, tell: Callable[[], None]) -> None:
 
 def resume(scenario: Scenario, run: Path, tell: Callable[[], None]) -> None:
     """What a trainer does that is started again from its checkpoint."""
-    rewind(scenario.rewind, run)
+    rewind(scenario.rewind, run, scenario.slices)
     act_out(scenario, run, tell)
 
 
@@ -168,12 +173,28 @@ def state(run: Path) -> dict[str, Any]:
 def timeless(value: dict[str, Any]) -> dict[str, Any]:
     """Without what the clock and the machine had a part in."""
     gone = ("time", "taken", "checksum", "blocks_per_second")
-    return {k: v for k, v in value.items() if k not in gone and not k.startswith(("seconds", "peak"))}
+    kept = {k: v for k, v in value.items() if k not in gone and not k.startswith(("seconds", "peak"))}
+    if "shards" in kept:
+        kept["shards"] = [timeless(shard) for shard in kept["shards"]]
+    return kept
 
 
 def is_right(generation: Generation, seed: int) -> bool:
     """Whether it holds, and finds, what the parameters of that seed give."""
-    vector_NE = vectors(DrillTable(), make_params(seed))
+    return holds(generation, {generation.step: seed})
+
+
+def holds(generation: Generation, seeds: dict[int, int]) -> bool:
+    """Whether it holds, and finds, what the parameters that `seeds` names for its steps give: of a rolling index every
+    shard has its own."""
+    table, low, parts = DrillTable(), 0, []
+    for shard in generation.manifest["shards"]:
+        seed = seeds.get(shard.get("step", generation.step))
+        if seed is None:
+            return False
+        parts.append(vectors(table, make_params(seed))[low : low + shard["rows"]])
+        low += shard["rows"]
+    vector_NE = np.concatenate(parts)
     try:
         stored_NE = np.concatenate(list(generation.vectors()))
         hits = generation.searcher().search(vector_NE[:3], 4)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.drill_fakes import make_params, make_recipe
-from index_refresh.schedule import Every
+from index_refresh.schedule import Every, Rolling
 from index_refresh.snapshot import SnapshotStore
 from index_refresh.store import GenerationStore
 from index_refresh.sync import Sync, SyncRefresher
@@ -18,38 +18,42 @@ from index_refresh.worker import Worker
 KEPT = {0, 2}  # the generations that kept checkpoints refer to
 BEFORE = (0, 5, 10)  # steps of the generations before the drill
 CHECKPOINT = 12
+SLICES = 3  # of a rolling index: a shard each
 OTHER = 500  # added to a step: the parameters of another course
 Act = tuple[Callable[[Path], Any], set[int]]  # what happens, and which newest steps may be seen while it does
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """acts: in order. `seed(step)`: the parameters that a step ends with. rewind: to where its job is resumed."""
+    """acts: in order. `seeds[step]`: the parameters that a step ends with. rewind: to where its job is resumed. slices:
+    how many a generation divides the corpus into, of which it embeds one."""
 
     name: str
     acts: tuple[Act, ...]
     seeds: dict[int, int]
     rewind: int = CHECKPOINT
+    slices: int = 1
 
 
-def engine(run: Path) -> SyncRefresher:
-    return Sync(keep=2).start(make_recipe(), Every(5), run)
+def engine(run: Path, slices: int = 1) -> SyncRefresher:
+    schedule = Every(5) if slices == 1 else Rolling(slices, 5)
+    return Sync(keep=2).start(make_recipe(slices=slices), schedule, run)
 
 
-def publish(step: int, seed: int, run: Path) -> None:
-    refresher = engine(run)
+def publish(step: int, seed: int, run: Path, slices: int = 1) -> None:
+    refresher = engine(run, slices)
     refresher.publish(step, make_params(seed))
     refresher.close()
 
 
-def adopt(step: int, run: Path) -> None:
-    refresher = engine(run)
+def adopt(step: int, run: Path, slices: int = 1) -> None:
+    refresher = engine(run, slices)
     refresher.adopted(refresher.newest(), step, KEPT)
     refresher.close()
 
 
-def rewind(step: int, run: Path) -> None:
-    refresher = engine(run)
+def rewind(step: int, run: Path, slices: int = 1) -> None:
+    refresher = engine(run, slices)
     store = SnapshotStore(run)
     store.remove([waiting for waiting in store.steps() if waiting > step])
     refresher.rewind(step)
@@ -70,8 +74,8 @@ def work(run: Path) -> None:
     GenerationStore(run, make_recipe()).log_published()
 
 
-def _publish(step: int, seed: int, newest: set[int]) -> Act:
-    return partial(publish, step, seed), newest | {step}
+def _publish(step: int, seed: int, newest: set[int], slices: int = 1) -> Act:
+    return partial(publish, step, seed, slices=slices), newest | {step}
 
 
 SCENARIOS = (
@@ -107,5 +111,28 @@ SCENARIOS = (
             (partial(adopt, 41), {40}),
         ),
         {0: 0, 10: 10, 30: 30, 40: 40},
+    ),
+    Scenario(
+        "a rolling index",
+        (
+            _publish(20, 20, {10}, SLICES),
+            (partial(adopt, 21, slices=SLICES), {20}),
+            _publish(30, 30, {20}, SLICES),
+            _publish(40, 40, {30}, SLICES),
+            (partial(adopt, 41, slices=SLICES), {40}),
+        ),
+        {0: 0, 5: 5, 10: 10, 20: 20, 30: 30, 40: 40},
+        slices=SLICES,
+    ),
+    Scenario(
+        "a rolling index, another course",
+        (
+            (partial(rewind, 3, slices=SLICES), {0, 5, 10}),
+            _publish(5, 5 + OTHER, {0}, SLICES),
+            _publish(10, 10 + OTHER, {5}, SLICES),
+        ),
+        {0: 0, 5: 5 + OTHER, 10: 10 + OTHER},
+        rewind=3,
+        slices=SLICES,
     ),
 )

@@ -73,7 +73,7 @@ def evaluate_encoder(
     lengths = tuple(one for one in BLOCK_LENGTHS if one < longest) + (longest,)
     stage = Stage(OneSegment(retriever=config), refresh=Refresh(block_lengths=lengths, batch_rows=32, shard_rows=1024))
     params = stage.objective.init(jax.random.key(0))
-    shown = ResultTable(f"Retrieval by {Path(spec.removeprefix('hf:')).name} as it is")
+    shown = ResultTable(f"Retrieval by {Path(spec.removeprefix('hf:')).name} as it is", asked.warnings)
     found, intervals = {}, {}
     own = f"{fingerprint({'retriever': params['retriever']})[:12]}-{table.fingerprint[:12]}"
     with kept_in(vectors and vectors / own) as folder:

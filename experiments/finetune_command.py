@@ -32,6 +32,8 @@ class Finetune:
     init: str | None = None
     """Start every encoder from these weights, `hf:FOLDER` or `embedded`. A folder that is a retriever already (a
     sentence encoder, a REALM) makes the ICT stage needless: it is left out."""
+    reader_init: str | None = None
+    """Start the reader from these weights instead, and shape it like them: a small reader beside a large retriever."""
     json: Path | None = None
     """Also write the summary to this file."""
 
@@ -77,7 +79,7 @@ def finetune(arguments: list[str]) -> int:
 
 def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
     """The preset with what --train, --warm-start and --init say. measured: --questions says what to measure on."""
-    from experiments.config import with_init
+    from experiments.config import started_from, with_init
     from experiments.warm_start import warm_started
     from realm.models.weights import tower_settings
 
@@ -88,6 +90,8 @@ def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
         preset = replace(preset, open_qa=replace(stage, objective=objective))
         if preset.questions == default.questions and not measured:
             preset = replace(preset, questions=None)
+    if given.warm_start and given.reader_init:
+        raise UsageError("--warm-start and --reader-init exclude each other: the run has a reader, or none")
     if given.warm_start:
         own = preset.corpus != default.corpus or preset.built_corpus is not None
         return warm_started(preset, given.warm_start, own_corpus=own)
@@ -97,6 +101,10 @@ def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
             print(f"{given.init} is a retriever already: no ICT stage", file=sys.stderr)
             kept = {part: source for part, source in preset.open_qa.warm_start.items() if source != "ict"}
             preset = replace(preset, ict=None, open_qa=replace(preset.open_qa, warm_start=kept))
+    if given.reader_init:
+        objective = preset.open_qa.objective
+        objective = replace(objective, joint=started_from(objective.joint, given.reader_init))
+        preset = replace(preset, open_qa=replace(preset.open_qa, objective=objective))
     return preset
 
 

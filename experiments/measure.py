@@ -17,7 +17,7 @@ from experiments.config import Preset, Stage
 from experiments.console import wide_console
 from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
-from experiments.searching import embedded, exact_searcher, search_all
+from experiments.searching import embedded, exact_searcher, frozen_vectors, search_all
 from experiments.warm_start import initial_params, noted_hashes, start_hashes
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.clozes import ClozeScores
@@ -51,6 +51,8 @@ class Measurement:
         found = self._measure()
         if "recall" in found:
             summary["recall"] = found["recall"]
+        if self.recall.notes:
+            summary["question_warnings"] = self.recall.notes
         if "realm" in self.finished:
             records = [r for r in read_metrics(self.finished["realm"] / "metrics.jsonl") if "event" not in r]
             summary["utility"] = [{"step": r["step"], "utility": r["utility"]} for r in records]
@@ -77,6 +79,7 @@ class Measurement:
         """
         preset, table, found = self.preset, self.table, {}
         asked = asked_of(preset, table)
+        self.recall.notes += asked.warnings if asked else []
         clozes = None
         if preset.facts and "realm" in self.finished:
             clozes = ClozeSet(self.out / "facts", table, preset.realm.objective, FACTS_ASKED)
@@ -85,8 +88,9 @@ class Measurement:
         for name, stage, params in self._towers(every=bool(asked or clozes)):
             searcher = cache(partial(exact_searcher, stage, params, table))
             if asked:
-                if name == "open_qa":  # its reader wants the vectors too
-                    stored = StoredRows(embedded(stage, params, table))
+                if name in ("start", "open_qa"):  # the reader wants the vectors too
+                    kept = frozen_vectors(stage, params, table, self.finished["open_qa"])
+                    stored = StoredRows(embedded(stage, params, table) if kept is None else kept)
                     searcher = cache(partial(Exact().build, [stored.vector_NE]))
                 q_QE = embed_questions(stage.objective, params, table, asked.questions)
                 hits[name] = search_all(searcher(), q_QE, max(KS))

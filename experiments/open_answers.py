@@ -78,7 +78,8 @@ class AnswerTable:
         self.objective: OpenQa = stage.objective
         self.mode = mode or default_mode(asked)
         self.groups = asked.articles()
-        self.rows = ResultTable(f"Answers at step {step}, the reader reads {self.objective.read} blocks")
+        title = f"Answers at step {step}, the reader reads {self.objective.read} blocks"
+        self.rows = ResultTable(title, asked.warnings)
         self.results: dict[str, dict[str, Any]] = {}
         self.retrieval = Retrieval(
             table, candidates=self.objective.read + 1, block_lengths=self.objective.block_lengths

@@ -17,19 +17,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from experiments.config import Preset, Stage, to_json
 from experiments.measure import Measurement
 from experiments.preflight import preflight
 from experiments.recipe_of import recipe_of
 from experiments.samples import resolved
-from experiments.warm_start import noted_start
+from experiments.warm_start import initial_params, noted_start
+from index_refresh.follower import Follower
+from index_refresh.reuse import carry_over
 from index_refresh.schedule import parse_schedule
+from index_refresh.store import GenerationStore
 from realm.protocols import Params
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.facts import FILES, FactsConfig, write_facts
 from realm.text.table import BlockTable
 from realm.training.loop import train
 from realm.training.metrics import ProgressLine, read_metrics
+from realm.training.processes import leads
 from realm.training.run_folder import (
     DELETED,
     Existing,
@@ -177,19 +183,35 @@ def run_stage(
     run.write_config(to_json(stage) | {"corpus": table.fingerprint})
     if run.done:
         return folder
+    carry_index(name, stage, table, run.path, finished)
     stopped = run_to_end(run, f"{name:13s}", stage, table, lambda: noted_start(stage, finished, run.path))
     if stopped:
         raise Stopped(128 + stopped)
     return folder
 
 
+def carry_index(name: str, stage: Stage, table: BlockTable, folder: Path, finished: dict[str, Path]) -> None:
+    """Takes over the index of the stage that the retriever comes from, where it has not moved since it was made."""
+    source = finished.get(stage.warm_start.get("retriever", ""))
+    if not stage.objective.candidates or source is None or (folder / "generations").exists():
+        return
+    recipe = recipe_of(stage, table)
+    newest = GenerationStore(source, recipe).newest()
+    if newest is None:
+        return
+    params = {"retriever": jax.device_get(initial_params(stage, finished)["retriever"])}
+    if carry_over(newest, recipe, folder, params):
+        print(f"{name:13s}  index taken over from {source.name}: its retriever has not moved", file=sys.stderr)
+
+
 def run_to_end(run: RunFolder, title: str, stage: Stage, table: Any, init: Callable[[], Params]) -> int | None:
     """Trains to the stage's last step, which the run then knows; the signal's number where one ended it early."""
     progress = ProgressLine(title)
+    report = progress if leads() else lambda text: progress(text) if text.startswith("WARNING") else None
     refresher = None
     try:
         if stage.objective.candidates:
-            refresher = start_refresher(stage, table, run.path, progress)
+            refresher = start_refresher(stage, table, run.path, report)
         outcome = train(
             stage.objective,
             table,
@@ -197,18 +219,20 @@ def run_to_end(run: RunFolder, title: str, stage: Stage, table: Any, init: Calla
             run,
             init=init,
             refresher=refresher,
-            report=progress,
+            report=report,
         )
     finally:
         if refresher is not None:
             refresher.close()
         progress.close()
-    if outcome.step == stage.training.steps:
+    if outcome.step == stage.training.steps and leads():
         run.finish({"step": outcome.step, "seconds": read_metrics(run.path / "metrics.jsonl")[-1]["seconds"]})
     return int(outcome.stopped) if outcome.stopped else None
 
 
 def start_refresher(stage: Stage, table: BlockTable, folder: Path, report) -> Any:
+    if not leads():
+        return Follower(recipe_of(stage, table), folder, stage.refresh.engine.max_age)
     schedule = parse_schedule(stage.refresh.schedule)
     return stage.refresh.engine.start(recipe_of(stage, table), schedule, folder, report=report)
 

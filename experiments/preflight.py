@@ -13,6 +13,7 @@ from experiments.questions import asked_of
 from experiments.recipe_of import recipe_of
 from experiments.warm_start import PreflightError, check_run, is_run
 from index_refresh.device import refuse_tpu
+from index_refresh.interleave import Interleave
 from index_refresh.process import Process
 from index_refresh.rolling import check_slices
 from index_refresh.schedule import Drift, parse_schedule, refuse_delayed
@@ -22,6 +23,7 @@ from realm.protocols import Units
 from realm.text.plan import BatchPlan
 from realm.text.table import BlockTable
 from realm.training.mesh import data_mesh
+from realm.training.processes import several
 
 
 def preflight(preset: Preset, table: BlockTable) -> None:
@@ -88,6 +90,11 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
         raise PreflightError(
             f"{name}.refresh.schedule={refresh.schedule!r} is measured on the watch's probe: wanted "
             f"{name}.training.watch.blocks above 0"
+        )
+    if several() and isinstance(engine, Sync | Interleave):
+        raise PreflightError(
+            f"{name}.refresh.engine is {type(engine).__name__}, whose index one process would make while the others "
+            "wait: wanted Process, External or Ray in a job of several processes"
         )
     if isinstance(engine, Process):
         refuse_tpu(jax.default_backend())

@@ -15,7 +15,7 @@ from realm.evaluation.scores import normalise
 from realm.evaluation.table import Rate, Setting
 from realm.protocols import Hits, Objective, Params
 from realm.text.packing import pack_queries
-from realm.text.question_sets.read import fingerprint_of
+from realm.text.question_sets.read import fingerprint_of, training_warnings
 from realm.text.question_sets.spec import name_of, open_question_set, same_questions
 from realm.text.question_units import QuestionUnits
 from realm.text.questions import Question, QuestionsError
@@ -87,8 +87,9 @@ class QuestionSet:
     """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows.
 
     path: as `open_question_set` takes it. heldout: as in `chosen_questions`. trained: texts of questions that something
-    learned from, which are left out however they are written; left_out: how many were. fingerprint: of the questions
-    asked. Raises QuestionsError where nothing is left to ask.
+    learned from, which are left out however they are written; left_out: how many were. trained_on: the set they are of,
+    if that is known. fingerprint: of the questions asked. warnings: doubts about the set, which belong beside its
+    numbers. Raises QuestionsError where nothing is left to ask.
     """
 
     def __init__(
@@ -98,9 +99,11 @@ class QuestionSet:
         limit: int | None = None,
         heldout: bool | None = None,
         trained: Iterable[str] = (),
+        trained_on: str | None = None,
     ):
         self.path, self.table, self.heldout = path, table, heldout
         self.read = open_question_set(path)
+        self.warnings = [*self.read.warnings, *training_warnings(trained_on, self.read)]
         asked = chosen_questions(self.read.questions, path, table, heldout)
         learned = {plain(text) for text in trained} - {""}
         fresh = [question for question in asked if plain(question.question) not in learned]
@@ -174,4 +177,6 @@ def asked_of(
     if trained is None:
         return QuestionSet(spec, table, limit)
     units = preset.open_qa.objective.units(table) if units is None else units
-    return QuestionSet(spec, table, limit, True if same_questions(spec, trained) else None, units.texts)
+    same = same_questions(spec, trained)
+    trained_on = None if same else open_question_set(trained).dataset
+    return QuestionSet(spec, table, limit, True if same else None, units.texts, trained_on)

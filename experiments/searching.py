@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from experiments.config import Stage
+from experiments.recipe_of import recipe_of
 from index_refresh.embed import Embedder, finish
+from index_refresh.generation import verify
 from index_refresh.recipe import Recipe
+from index_refresh.store import GenerationStore
 from realm.index.exact import Exact
+from realm.models.tree_hash import tree_hash
 from realm.protocols import Hits, Params, Searcher
 from realm.text.table import BlockTable
 
@@ -27,6 +32,24 @@ def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.nda
     embedder = Embedder(recipe, table, {"retriever": params["retriever"]})
     for low in range(0, table.indexed, refresh.shard_rows):
         yield finish(embedder.shard(low, min(low + refresh.shard_rows, table.indexed), lambda done: None))
+
+
+def frozen_vectors(stage: Stage, params: Params, table: BlockTable, folder: Path) -> list[np.ndarray] | None:
+    """The vectors of the newest generation in the stage's `folder`, where its block tower has the very bits of that of
+    `params` and stays frozen: they are what embedding would give. None where they are not, or were rounded.
+
+    Raises GenerationCorrupt where the files are damaged.
+    """
+    wanted = stage.objective.frozen(params) if hasattr(stage.objective, "frozen") else {}
+    if not wanted:
+        return None
+    newest = GenerationStore(folder, recipe_of(stage, table)).newest()
+    if newest is None or newest.recipe.vector_dtype != "float32":
+        return None
+    if tree_hash(stage.objective.frozen(newest.query_params())) != tree_hash(wanted):
+        return None
+    verify(newest)
+    return [np.asarray(shard, np.float32) for shard in newest.vectors()]
 
 
 def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:

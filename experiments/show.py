@@ -18,7 +18,7 @@ from experiments.locate import Run, open_run
 from experiments.measure import masked_words, masked_words_line
 from experiments.open_answers import AnswerTable, StoredRows
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
-from experiments.searching import embedded, exact_searcher, search_all
+from experiments.searching import embedded, exact_searcher, frozen_vectors, search_all
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.scores import Mode
 from realm.evaluation.table import ResultTable
@@ -56,7 +56,12 @@ def evaluate_run(
     asked = asked_of(
         run.preset if own else replace(run.preset, questions=questions, max_questions=None), run.table, limit
     )
-    vectors = cache(lambda: list(embedded(run.stage, params, run.table)))
+
+    def all_vectors() -> list[np.ndarray]:
+        kept = frozen_vectors(run.stage, params, run.table, run.folder)
+        return list(embedded(run.stage, params, run.table)) if kept is None else kept
+
+    vectors = cache(all_vectors)
     if "retriever" in params and asked:
         found["recall"], hits, bm25 = _recall(run, params, step, asked, vectors(), console)
     if isinstance(run.stage.objective, OpenQa):
@@ -78,7 +83,7 @@ def _recall(
     run: Run, params: Params, step: int, asked: QuestionSet, vectors: list[np.ndarray], console: Console
 ) -> tuple[Any, Hits, Hits]:
     """The table as JSON, and the hits of exact search and of BM25."""
-    table = ResultTable(f"Retrieval of {run.folder.name} at step {step}")
+    table = ResultTable(f"Retrieval of {run.folder.name} at step {step}", asked.warnings)
     objective, refresh = run.stage.objective, run.stage.refresh
     exact = Exact().build(vectors)
     q_QE = embed_questions(objective, params, run.table, asked.questions)

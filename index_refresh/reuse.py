@@ -3,21 +3,23 @@
 A block's vector is a function of its wordpieces, the encoder and the shapes it is computed at. So where the parameters
 have the same fingerprint, and objective, padded lengths, batch rows and vector type are the same, a row whose
 wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for bit. Anything else embeds all.
+In the same way a stage whose retriever has not moved since the stage before takes over that one's whole index.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from index_refresh import snapshot
-from index_refresh.build import Here, make_generation
+from index_refresh import files, snapshot
+from index_refresh.build import Here, make_generation, peaks
 from index_refresh.claim import Claim
 from index_refresh.embed import Shards, Tick, embedding
-from index_refresh.generation import Generation, verify
+from index_refresh.generation import Generation, recorded_files, verify
 from index_refresh.recipe import Recipe, Table
 from index_refresh.store import Draft, GenerationStore
 from index_refresh.vectors import StoredVectors
@@ -116,6 +118,41 @@ def refresh_edited(earlier: Generation, recipe: Recipe, out: str | Path, params:
     if hands.reason == "not begun":
         return Refreshed(made, 0, made.manifest["rows"], "made before")
     return Refreshed(made, hands.embedded, hands.reused, hands.reason)
+
+
+def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Params) -> Generation | None:
+    """Makes generation 0, of step 0, of the run in `out` from another run's generation, by hard links: nothing is
+    embedded or built. None where the run has generations already, or anything that vectors and index depend on differs:
+    parameters, corpus, vocabulary, or a setting of the recipe.
+
+    Raises RefresherTaken where another process works on `out`, GenerationCorrupt where the earlier files are damaged.
+    """
+    out = Path(out)
+    store, manifest = GenerationStore(out, recipe), earlier.manifest
+    encoder = snapshot.fingerprint(params)
+    wanted = {
+        "encoder_fingerprint": encoder,
+        "corpus_fingerprint": store.table.fingerprint,
+        "tokenizer_fingerprint": store.table.tokenizer.fingerprint,
+        "recipe": recipe.settings(),
+    }
+    if store.folder.exists() or recipe.slices > 1 or not wanted.items() <= manifest.items():
+        return None
+    verify(earlier)
+    out.mkdir(parents=True, exist_ok=True)
+    claim = Claim(out)
+    try:
+        draft = store.begin(0, encoder)
+        for name in recorded_files(manifest):
+            files.make_folder((draft.folder / name).parent)
+            files.link(earlier.path / name, draft.folder / name)
+        kept = {name: manifest[name] for name in ("dim", "dtype", "shards", "index")}
+        cost = {"seconds_embed": 0.0, "seconds_build": 0.0, "blocks_per_second": 0.0, **peaks()}
+        made = store.publish(draft, kept | cost | {"taken": time.time()})
+        store.log_published()
+    finally:
+        claim.release()
+    return made
 
 
 def _silent(*_: Any) -> None:

@@ -118,10 +118,21 @@ class Retrieval:
     """Search and packing for one corpus: everything between query vectors and the arrays a loss reads.
 
     `multiple`: the number of distinct blocks is padded to a multiple of it, so that they split over the devices.
+    `one_shape`: always pad to the most there can be, because the processes of a job must all pack to one shape and do
+    not know each other's blocks.
     """
 
-    def __init__(self, table: BlockTable, *, candidates: int, block_lengths: tuple[int, ...], multiple: int = 8):
-        self.table, self.k, self.block_lengths = table, candidates, tuple(sorted(block_lengths))
+    def __init__(
+        self,
+        table: BlockTable,
+        *,
+        candidates: int,
+        block_lengths: tuple[int, ...],
+        multiple: int = 8,
+        one_shape: bool = False,
+    ):
+        self.table, self.k, self.one_shape = table, candidates, one_shape
+        self.block_lengths = tuple(sorted(block_lengths))[-1:] if one_shape else tuple(sorted(block_lengths))
         self.multiple = multiple
         self.places = AnswerPlaces(table)
         self.group_N = np.asarray(table.duplicate_N)
@@ -148,7 +159,8 @@ class Retrieval:
     def pack(self, candidates: Candidates) -> Arrays:
         """The arrays that a loss reads: `block` (each distinct one once), `slot_BK`, `valid_BK`, `own_hit_B`."""
         rows, k = candidates.id_BK.shape
-        row_U, slot_BK = distinct_blocks(candidates, distinct_sizes(rows, k, self.multiple))
+        sizes = distinct_sizes(rows, k, self.multiple)
+        row_U, slot_BK = distinct_blocks(candidates, sizes[-1:] if self.one_shape else sizes)
         real = row_U[row_U >= 0]
         longest = int(self.table.length_N[real].max()) if len(real) else 3
         fitting = [t for t in self.block_lengths if t >= longest] or [self.block_lengths[-1]]
@@ -188,7 +200,8 @@ class Retrieved:
         """Padded numbers of the distinct blocks that all columns may hold, ascending; never above the corpus's."""
         multiple = self.retrieval.multiple
         most = -(-self.retrieval.table.indexed // multiple) * multiple
-        return (*(size for size in distinct_sizes(*self.candidates.id_BK.shape, multiple) if size < most), most)
+        sizes = distinct_sizes(*self.candidates.id_BK.shape, multiple)
+        return (min(sizes[-1], most),) if self.retrieval.one_shape else (*(s for s in sizes if s < most), most)
 
     def pack(self, columns: int | None = None) -> Arrays:
         """The arrays of the first `columns` columns (None: all of them), as Retrieval.pack gives them."""

@@ -39,8 +39,8 @@ def preset() -> Preset:
         masking=SalientSpan(supported=True),
         candidates=4,
         max_predictions=6,
-        batch_lengths=(24, 48, 64),
-        block_lengths=(48, 96, 160),
+        batch_lengths=(24, 64),
+        block_lengths=(48, 160),
     )
 
     def stage(steps: int, optimizer: Optimizer, retriever_from: str, joint_from: str, schedule: str) -> Stage:
@@ -54,13 +54,13 @@ def preset() -> Preset:
         questions="sample:questions",
         mlm=Stage(
             Mlm(joint=joint, masking=SalientSpan(), max_predictions=6, batch_lengths=(32, 48, 64, 96, 128, 160)),
-            Training(steps=600, batch_size=32, optimizer=Optimizer(joint=Rate(1e-3)), **often),
+            Training(steps=450, batch_size=32, optimizer=Optimizer(joint=Rate(1e-3)), **often),
         ),
         ict=Stage(
             Ict(retriever=retriever, batch_lengths=lengths),
-            Training(steps=400, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
+            Training(steps=280, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
         ),
-        read=stage(75, Optimizer(Rate(start=10**6), Rate(5e-4)), "ict", "mlm", "never"),
-        realm=stage(125, Optimizer(Rate(5e-5), Rate(5e-4)), "read", "read", "every 50"),
+        read=stage(50, Optimizer(Rate(start=10**6), Rate(5e-4)), "ict", "mlm", "never"),
+        realm=stage(100, Optimizer(Rate(7e-5), Rate(5e-4)), "read", "read", "every 50"),
         continue_ict=False,
     )

@@ -4,7 +4,8 @@ A `Setting` (data set, split, index rows, corpus, k, index kind, and the generat
 one) belongs to each row; settings that all rows share are printed once under the table, the others become columns.
 A `Rate` keeps its numerator and denominator, so that a reader can recompute it, or the reason why there is none.
 
-`to_json()` has these keys: "title"; "rows", a list of {"name", "setting", "values"}. "setting" has the fields of
+`to_json()` has these keys: "title"; "notes", what to know before believing the numbers, a list of sentences that are
+printed under the table; "rows", a list of {"name", "setting", "values"}. "setting" has the fields of
 `Setting` by name. "values" maps each column to {"value": number, string or null, "text": as printed} and, where the
 value is a rate, "hits" and "questions". A rate's "value" is a fraction (0.741), its "text" a percentage ("74.1").
 """
@@ -14,11 +15,12 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -75,8 +77,8 @@ SETTINGS = tuple(field.name for field in fields(Setting))
 class ResultTable:
     """Named rows of named numbers with their settings; prints itself with rich and writes itself as JSON."""
 
-    def __init__(self, title: str):
-        self.title = title
+    def __init__(self, title: str, notes: Iterable[str] = ()):
+        self.title, self.notes = title, list(notes)
         self.rows: list[tuple[str, Setting, dict[str, Cell]]] = []
 
     def add(self, name: str, setting: Setting, values: dict[str, Cell]) -> None:
@@ -94,7 +96,7 @@ class ResultTable:
         """Every value column, in the order of first appearance."""
         return list(dict.fromkeys(column for _, _, values in self.rows for column in values))
 
-    def __rich__(self) -> Table:
+    def __rich__(self) -> Group:
         first = self.rows[0][1] if self.rows else None
         shared = [
             name for name in SETTINGS if all(getattr(row, name) == getattr(first, name) for _, row, _ in self.rows)
@@ -113,7 +115,7 @@ class ResultTable:
         for name, setting, values in self.rows:
             cells = [_text(values[column]) if column in values else "" for column in self.columns()]
             table.add_row(*map(Text, (name, *(_setting(setting, field) for field in own), *cells)))
-        return table
+        return Group(table, *(Text(f"WARNING {note}", style="bold red") for note in self.notes))
 
     def text(self, width: int = 120) -> str:
         """The table as plain text, for logs and files."""
@@ -125,6 +127,7 @@ class ResultTable:
         """The table as JSON-ready values; the keys are described at the top of this module."""
         return {
             "title": self.title,
+            "notes": self.notes,
             "rows": [
                 {"name": name, "setting": asdict(setting), "values": {key: _json(cell) for key, cell in values.items()}}
                 for name, setting, values in self.rows

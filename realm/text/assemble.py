@@ -17,10 +17,9 @@ from realm.text import grouping
 from realm.text.build_encode import Encoded, WordEncoder
 from realm.text.build_place import DATE, Spans, place
 from realm.text.corpus import Document
-from realm.text.cut import fill_blocks, lay_sentences
+from realm.text.cut import fill_blocks, lay_all
 from realm.text.dates import find_dates
 from realm.text.spans import DATES, FILE, RawSpan
-from realm.text.tokenizer import Encoding
 
 FAR = 1 << 40  # further than any text reaches
 COUNTS = (
@@ -47,10 +46,11 @@ def assemble(documents: Sequence[tuple[Document, list[RawSpan]]], config: Any, e
     """The blocks of documents with their spans. `config` is a CorpusConfig."""
     counts, skips = Counter(dict.fromkeys(COUNTS, 0)), Counter()
     title = encoder([document.title for document, _ in documents])
-    body = encoder([document.text for document, _ in documents])
+    texts = [document.text for document, _ in documents]
+    body = encoder(texts)
     title_size_D = np.minimum(np.diff(title.token_D1), config.block_length // 4)
     room_D = config.block_length - 3 - title_size_D
-    sentence_S4, sentence_D1 = _sentences(documents, body, room_D, config, counts)
+    sentence_S4, sentence_D1 = lay_all(texts, body, room_D=room_D, language=config.language, counts=counts)
     spans, labels, finders = _spans(documents, body, sentence_D1, skips)
     placed_P6 = place(
         body,
@@ -65,10 +65,11 @@ def assemble(documents: Sequence[tuple[Document, list[RawSpan]]], config: Any, e
     here_D = np.diff(sentence_D1) > 0
     size_S = sentence_S4[:, 1] - sentence_S4[:, 0]
     first, owner, blocks_D = [], [], np.zeros(len(documents), np.int64)
+    sizes, begin, room = size_S.tolist(), sentence_D1.tolist(), room_D.tolist()
     for d in np.flatnonzero(here_D).tolist():
-        low, high = sentence_D1[d : d + 2]
-        found = fill_blocks(size_S[low:high], int(room_D[d]))
-        first += [int(low) + start for start, _ in found]
+        low, high = begin[d : d + 2]
+        found = fill_blocks(sizes[low:high], room[d])
+        first += [low + start for start, _ in found]
         blocks_D[d] = len(found)
         owner += [d] * len(found)
     first_N1 = np.array([*first, len(sentence_S4)], np.int64)
@@ -100,47 +101,46 @@ def _held_out(document: Document, share: float) -> bool:
     return document.heldout or share > 0 and grouping.is_held_out(document.id, share)
 
 
-def _sentences(documents: Sequence, body: Encoded, room_D: np.ndarray, config: Any, counts: Counter) -> tuple:
-    """(sentence_S4 in the coordinates of the whole, sentence_D1: where each document's sentences begin)."""
-    parts, sentence_D1 = [np.zeros((0, 4), np.int64)], np.zeros(len(documents) + 1, np.int64)
-    bounds = zip(body.character_D1.tolist(), body.token_D1[:-1].tolist(), body.token_D1[1:].tolist(), strict=False)
-    for d, (character, low, high) in enumerate(bounds):
-        start_T, end_T = body.start_T[low:high] - character, body.end_T[low:high] - character
-        encoding = Encoding(body.id_T[low:high], start_T, end_T, body.word_T[low:high])
-        text, room = documents[d][0].text, int(room_D[d])
-        found = lay_sentences(text, encoding, room=room, language=config.language, counts=counts)
-        parts.append(found + np.array([low, low, character, character]))
-        sentence_D1[d + 1] = len(found)
-    return np.concatenate(parts), np.cumsum(sentence_D1)
-
-
 def _spans(
     documents: Sequence, body: Encoded, sentence_D1: np.ndarray, skips: Counter
 ) -> tuple[Spans, list[str], list[str]]:
     """All spans of documents that have a sentence: those given, then the dates of the finder. Their label is the number
     of a pair: the label's name and the tagger's."""
-    rows: list[tuple[int, int, int, int, bool]] = []
-    number: dict[tuple[str, str], int] = {}
+    given: list[RawSpan] = []
+    dates: list[tuple[int, int]] = []
+    given_D, dates_D = np.zeros(len(documents), np.int64), np.zeros(len(documents), np.int64)
     date_D1 = np.searchsorted(body.date_C, body.character_D1).tolist()
     date_C = body.date_C.tolist()
     here_D = (np.diff(sentence_D1) > 0).tolist()
-    for d, ((document, given), begin) in enumerate(zip(documents, body.character_D1.tolist(), strict=False)):
+    for d, ((document, own), begin) in enumerate(zip(documents, body.character_D1.tolist(), strict=False)):
         if not here_D[d]:
-            skips["no wordpieces"] += len(given)
+            skips["no wordpieces"] += len(own)
             continue
-        for start, end, label, *by in given:
-            pair = label, by[0] if by else FILE
-            rows.append((d, start, end, number.setdefault(pair, len(number)), False))
+        given += own
+        given_D[d] = len(own)
         places = date_C[date_D1[d] : date_D1[d + 1]]
         if places:
-            label = number.setdefault((DATE, DATES), len(number))
-            rows += [(d, *date, label, True) for date in find_dates(document.text, [at - begin for at in places])]
+            found = find_dates(document.text, [at - begin for at in places])
+            dates += found
+            dates_D[d] = len(found)
+    pairs = [one[2:] for one in given] + [(DATE, DATES)] * len(dates)
+    number = {pair: n for n, pair in enumerate(dict.fromkeys(pairs))}
+    labels, finders = [pair[0] for pair in number], [pair[1] if pair[1:] else FILE for pair in number]
+    label_P = np.array([*map(number.__getitem__, pairs)], np.int64)
+    document_P = np.concatenate([np.repeat(np.arange(len(documents)), count_D) for count_D in (given_D, dates_D)])
+    finder_P = np.arange(len(document_P)) >= len(given)
+    start_P = _offsets([one[0] for one in given] + [start for start, _ in dates])
+    end_P = _offsets([one[1] for one in given] + [end for _, end in dates])
+    order_P = np.argsort(document_P, kind="stable")  # of each document those given, then its dates
+    columns = (column_P[order_P] for column_P in (document_P, start_P, end_P, label_P, finder_P))
+    return Spans(*columns), labels, finders
+
+
+def _offsets(values: list[int]) -> np.ndarray:
     try:
-        table = np.array(rows, np.int64).reshape(-1, 5)
+        return np.array(values, np.int64)
     except OverflowError:  # an offset that no array holds is outside any text
-        table = np.array([[max(min(one, FAR), -1) for one in row] for row in rows], np.int64)
-    labels, finders = ([pair[place] for pair in number] for place in (0, 1))
-    return Spans(*table.T[:4], table[:, 4].astype(bool)), labels, finders
+        return np.array([max(min(one, FAR), -1) for one in values], np.int64)
 
 
 def _blocks(

@@ -138,7 +138,8 @@ def _source(config: CorpusConfig) -> dict[str, Any]:
     source |= {"format": FORMAT, "vocabulary": vocabulary}
     reading = {"format": config.format, "fields": dict(config.fields), "keep": sorted(config.keep)}
     source |= {f"read {name}": value for name, value in reading.items() if value}
-    source |= {name: [fingerprint_of(entry, name) for entry in getattr(config, name)] for name in FILE_FIELDS}
+    for name in FILE_FIELDS:
+        source[name] = [fingerprint_of(entry, name, config.format) for entry in getattr(config, name)]
     return dict(sorted(source.items()))
 
 

@@ -21,6 +21,7 @@ from realm.text.corpus import CorpusError, Document
 from realm.text.formats.admission import SeenIds
 from realm.text.formats.read import FORMATS, documents_with_spans, format_of
 from realm.text.formats.source import file_system, is_folder, is_url, shards
+from realm.text.formats.tfds import checked_folder
 from realm.text.spans import ANCHORS, DATASET, RawSpan, SpansError, found_by
 
 ROLES = ("documents", "only_retrieved", "only_masked")
@@ -42,13 +43,16 @@ def digest_of(path: str) -> str:
     return whole.hexdigest()
 
 
-def fingerprint_of(entry: str, name: str) -> str:
+def fingerprint_of(entry: str, name: str, default: str | None = None) -> str:
     """What decides which documents an entry of the field `name` holds: its digest, and the format it names.
 
-    Raises CorpusError, or SpansError for "spans", where there is nothing to read.
+    default: the format of entries that name none, None to find out. Raises CorpusError, or SpansError for "spans",
+    where there is nothing to read.
     """
     spans = name == "spans"
     format, path = (None, entry) if spans else entry_of(entry)
+    if not spans and (format or default) == "tfds":
+        path = checked_folder(path)  # a name that is not prepared is no missing file
     try:
         digest = digest_of(path)
     except (OSError, ValueError) as problem:

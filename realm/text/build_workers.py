@@ -6,6 +6,7 @@ process. Workers end when their parent does, however it ends.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,8 @@ from typing import Any
 from realm.text.build_encode import WordEncoder
 from realm.text.tokenizer import Tokenizer
 
+# Of Python's garbage collector: documents and their spans are millions of small tuples, and in no cycle.
+SELDOM = (100_000, 50, 100)
 _encoder: WordEncoder | None = None  # of a worker process
 
 
@@ -42,9 +45,12 @@ class Workers:
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Workers:
+        self._collected = gc.get_threshold()
+        gc.set_threshold(*SELDOM)
         return self
 
     def __exit__(self, *_) -> None:
+        gc.set_threshold(*self._collected)
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -83,6 +89,7 @@ class Workers:
 def _begin(tokenizer: Tokenizer) -> None:
     global _encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    gc.set_threshold(*SELDOM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers it
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

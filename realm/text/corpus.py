@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MAX_LINE_BYTES = 8 * 2**20
-GZIP = b"\x1f\x8b"
 BOM = b"\xef\xbb\xbf"
 
 

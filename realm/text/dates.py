@@ -129,11 +129,12 @@ _BEFORE_MONTH = re.compile(
 )
 
 
-# The front of every word that a date can begin with, so that most words can be passed over by looking them up. Words
-# are cut at punctuation here: of "A.D." there is only the A.
+# What a date can begin with, whole words but for numbers, so that most words can be passed over by looking them up.
+# Words are cut at punctuation here: of "A.D." there is only the A, of "twenty-first" the twenty.
 _FRONT = re.compile(
-    r"(?<!\w)(?:\d|['’‘]|A(?!\w)|AD|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun|[Ss]pr"
-    r"|[Ss]um|[Aa]ut|[Ff]al|[Ww]in|[Ff]ir|[Ss]ec|[Tt]hi|[Ff]ou|[Ff]if|[Ss]ix|[Ss]ev|[Ee]ig|[Nn]in|[Tt]en|[Ee]le|[Tt]we)"
+    r"(?<!\w)(?:\d|['’‘]|(?:AD?|Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    r"|Sep(?:t(?:ember)?)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
+    rf"|{_SEASON}|{_ORDINAL}|twenty)(?!\w))"
 )
 
 

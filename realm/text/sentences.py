@@ -22,22 +22,24 @@ def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
 
     `language` is an ISO 639 code; one that sentencex does not know gets its general rules.
     """
-    cuts = [0]
+    cuts, last, size = [0], 0, len(text)
     plain = text if text.isascii() or not WIDE_BLANK.search(text) else text.translate(PLAIN_BLANKS)
     for boundary in get_sentence_boundaries(language, plain):
         cut = boundary["start_index"]
-        if cuts[-1] < cut < len(text) and not _inside_word(text, cut):
+        if last < cut < size and (text[cut - 1] == " " and text[cut].isascii() or not _inside_word(text, cut)):
             cuts.append(cut)
+            last = cut
     spans = []
-    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
-        sentence = text[start:end]
-        left = start + len(sentence) - len(sentence.lstrip())
-        right = start + len(sentence.rstrip())
-        if left < right:
-            spans.append((left, right))
+    for start, end in zip(cuts, [*cuts[1:], size], strict=True):
+        sentence = text[start:end].rstrip()
+        if sentence:
+            end = start + len(sentence)
+            spans.append((end - len(sentence.lstrip()), end))
     return spans
 
 
 def _inside_word(text: str, cut: int) -> bool:
     after = text[cut]
-    return unicodedata.category(after)[0] == "M" or (text[cut - 1].isalnum() and after.isalnum())
+    if after.isalnum() and text[cut - 1].isalnum():
+        return True
+    return not after.isascii() and unicodedata.category(after)[0] == "M"

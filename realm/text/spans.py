@@ -61,6 +61,9 @@ def _checked(where: str, spans: list, tagger: Any, reject: Rejection) -> list[Ra
     if tagger is not None and (type(tagger) is not str or not tagger):
         reject(where, "malformed tagger", f"the tagger {tagger!r:.60}", "a name, or no field of this name")
         tagger = None
+    good = _sound(spans)
+    if good is not None:
+        return good if tagger is None else [(*span, tagger) for span in good]
     good = []
     for span in spans:
         if type(span) is list and len(span) in (3, 4):
@@ -72,6 +75,17 @@ def _checked(where: str, spans: list, tagger: Any, reject: Rejection) -> list[Ra
                 continue
         reject(where, "malformed span", f"the span {span!r:.60}", "[start, end, label]")
     return good
+
+
+def _sound(spans: list) -> list[RawSpan] | None:
+    """Spans of three places each, taken at once; None where there is any other, to be looked at one by one."""
+    try:
+        found = [(start, end, label) for start, end, label in spans]
+    except (TypeError, ValueError):
+        return None
+    kinds = {(type(start), type(end), type(label)) for start, end, label in found}
+    sound = kinds <= {(int, int, str)} and {*map(type, spans)} <= {list}
+    return found if sound and all([label for _, _, label in found]) else None
 
 
 def found_by(spans: Iterable[RawSpan], tagger: str) -> list[RawSpan]:

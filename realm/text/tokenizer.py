@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +58,9 @@ class Tokenizer:
         if len(ids) < len(self._pieces):
             twice = next(piece for number, piece in enumerate(self._pieces) if ids[piece] != number)
             raise VocabularyError(f"found the piece {twice!r} twice in the vocabulary, wanted every piece once")
-        self._rust = _pipeline(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+        model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100)
+        self._rust, self._plain = _pipeline(model), tokenizers.Tokenizer(model)
+        self._plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         self.size = len(self._pieces)
         self.pad, self.unk, self.cls, self.sep, self.mask = (ids[special] for special in SPECIALS)
         self.fingerprint = hashlib.sha256("\n".join(self._pieces).encode()).hexdigest()
@@ -85,7 +88,7 @@ class Tokenizer:
         if "" in pieces:
             raise VocabularyError(f"{path}:{pieces.index('') + 1}: found an empty line, wanted one piece a line")
         try:
-            return cls(pieces)
+            return _shared(tuple(pieces))
         except VocabularyError as error:
             raise VocabularyError(f"{path}: {error}") from error
 
@@ -123,6 +126,11 @@ class Tokenizer:
         """`encode` of many texts at once, on all cores."""
         return [self._arrays(found) for found in self._rust.encode_batch(list(texts), add_special_tokens=False)]
 
+    def encode_plain_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        """`encode_batch`, in half the time, of texts of ASCII letters, digits and blanks: nothing has to be cleaned."""
+        texts = [text.lower() for text in texts]
+        return [self._arrays(found) for found in self._plain.encode_batch(texts, add_special_tokens=False)]
+
     def _arrays(self, found: tokenizers.Encoding) -> Encoding:
         id_T = np.array(found.ids, np.int32)
         offset_T2 = np.fromiter(chain.from_iterable(found.offsets), np.int32, 2 * len(id_T)).reshape(-1, 2)
@@ -154,6 +162,12 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.size} pieces, {self.fingerprint[:12]})"
+
+
+@lru_cache(maxsize=2)
+def _shared(pieces: tuple[str, ...]) -> Tokenizer:
+    """One tokenizer of a vocabulary, however often it is loaded: making one takes a while."""
+    return Tokenizer(pieces)
 
 
 def _normalizer() -> normalizers.BertNormalizer:

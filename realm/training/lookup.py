@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from realm.protocols import Arrays, GenerationLike, Objective, Params, Refresher, Searcher
 from realm.retrieve import Retrieval, best_of, queries_of
@@ -24,7 +23,9 @@ from realm.training.found import Found
 from realm.training.mesh import replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.opener import Opened, Opener
+from realm.training.processes import NONE, Ballot, agreed, local_copy, own_rows, several, slots_of_all
 from realm.training.side_by_side import SideBySide
+from realm.training.together import Together
 from realm.training.watch import Probe, Watch, Watcher
 
 PATIENCE = 0.05  # seconds between two looks for the first index
@@ -62,7 +63,13 @@ class Lookup:
     ):
         self.objective, self.refresher, self.mesh = objective, refresher, mesh
         self.query_tower, self.log, self.report = query_tower, log, report
-        retrieval = partial(Retrieval, table, block_lengths=objective.block_lengths, multiple=max(8, mesh.size))
+        retrieval = partial(
+            Retrieval,
+            table,
+            block_lengths=objective.block_lengths,
+            multiple=max(8, mesh.local_mesh.size),
+            one_shape=several(),
+        )
         self.retrieval = retrieval(candidates=objective.candidates)
         self.wide = retrieval(candidates=rerank + 1) if rerank and objective.candidates > 1 else self.retrieval
         self.probe = Probe(objective, table, watch, seed) if watch.blocks else None
@@ -78,10 +85,13 @@ class Lookup:
         self.first_wait = 0.0  # seconds until there was an index to begin or to go on with
         self.lately: dict[int, GenerationLike] = {}  # the last two generations by number
         self.opener = Opener(self._tower, report)
+        self.together = Together(self.opener, refresher.open) if several() else None
+        self.count = Ballot()  # of what all processes said at the boundary before
         self.fresh = True  # nothing was trained since the start or resume
         self.warned: int | None = None  # the generation whose age was complained of
-        self._embed = jax.jit(objective.embed_queries)
-        self._scores = jax.jit(lambda towers, ready: objective.scores(towers, ready))
+        rows = NamedSharding(mesh, PartitionSpec("data"))
+        self._embed = jax.jit(objective.embed_queries, out_shardings=rows)
+        self._scores = jax.jit(lambda towers, ready: objective.scores(towers, ready), out_shardings=rows)
 
     @property
     def number(self) -> int | None:
@@ -91,6 +101,7 @@ class Lookup:
     def resume(self, step: int, number: int | None) -> None:
         """Goes back to what was adopted before step `step`; what happened at its boundary is still to come."""
         self.refresher.rewind(step - 1)
+        agreed(step)  # the others look when the leader has put things in order
         if number is not None:
             self._use(self.opener.now(self.refresher.open(number)))
 
@@ -107,11 +118,10 @@ class Lookup:
         renew = asynchronous and self.fresh and not first and self._too_old(step)  # resumed: begin with a new one
         if first or renew or self.refresher.due(step, lambda: self._measure_drift(step, params)):
             self.handed = step
-            self.refresher.publish(step, {"retriever": params["retriever"]})
+            self.refresher.publish(step, {"retriever": local_copy(params["retriever"])})
         if first or renew:
             self._wait(step)
-        newest = self.refresher.newest()
-        opened = self._open(newest, beside=asynchronous and not (first or self.fresh))
+        opened = self._open(self.refresher.newest(), beside=asynchronous and not (first or self.fresh))
         seconds = time.monotonic() - began
         if first or (asynchronous and self.fresh):
             self.first_wait += seconds
@@ -152,7 +162,7 @@ class Lookup:
                 length=self.retrieval.block_lengths[-1],
                 seed=self.seed,
             )
-        found = self.drift.measure(params, self.generation)
+        found = self.drift.measure({"retriever": local_copy(params["retriever"])}, self.generation)
         self.blocked += time.monotonic() - began if self.refresher.asynchronous else 0.0  # else counted with the rest
         self.log.event(step, "drift", {"disagreement": round(found, 4), "generation": self.number})
         return found
@@ -172,6 +182,11 @@ class Lookup:
 
     def _open(self, newest: GenerationLike | None, beside: bool) -> Opened | None:
         """The newest generation, opened, or None: it is the adopted one, or not ready yet."""
+        if self.together and beside:
+            return self.together.open(self.count, self.number)
+        if self.together:
+            number = agreed(newest.number)
+            return None if number == self.number else self.opener.now(self.refresher.open(number))
         if newest is None or newest.number == self.number:
             return None
         return self.opener.beside(newest) if beside else self.opener.now(newest)
@@ -230,7 +245,7 @@ class Lookup:
     def _look(self, step: int, params: Params, old: Searcher | None) -> dict[str, float]:
         """The probe of the new index; how much of the old one's answers it still gives."""
         both = SideBySide(self.searcher, self.searcher if old is None else old)
-        values = self.probe.run(params, both)
+        values = self.probe.run({"retriever": local_copy(params["retriever"])}, both)
         self.log.event(step, "probe", values | {"generation": self.number})
         if "recall@5" in values:
             self.report(f"probe at step {step}: own-sentence recall@5 {values['recall@5']:.3f}")
@@ -246,7 +261,7 @@ class Lookup:
 
     def answer(self, query_BE: jax.Array, batch: Arrays, step: int) -> Found:
         """The candidates of a batch from the adopted generation; step: the towers that embedded the queries."""
-        candidates = self.wide.search(self.searcher, np.asarray(query_BE), batch["own_B"])
+        candidates = self.wide.search(self.searcher, own_rows(query_BE), batch["own_B"])
         asked = self.generation.step if self.query_params else step
         return Found(candidates, self.generation.number, self.generation.step, asked)
 
@@ -254,7 +269,17 @@ class Lookup:
         """The batch with its packed candidates, as the loss reads it; with `rerank` the towers `params` choose them."""
         candidates = found.candidates
         if self.wide is not self.retrieval:
-            ready = shard_batch(self.objective.found(batch, self.wide.retrieved(candidates, self._vectors)), self.mesh)
-            score_BL = self._scores({"retriever": params["retriever"]}, ready)
-            candidates = best_of(candidates, np.asarray(score_BL), self.retrieval.k)
-        return self.objective.found(batch, self.retrieval.retrieved(candidates, self._vectors))
+            ready = self._joined(batch, self.wide.retrieved(candidates, self._vectors))
+            score_BL = self._scores({"retriever": params["retriever"]}, shard_batch(ready, self.mesh))
+            candidates = best_of(candidates, own_rows(score_BL), self.retrieval.k)
+        return self._joined(batch, self.retrieval.retrieved(candidates, self._vectors))
+
+    def _joined(self, batch: Arrays, retrieved: Any) -> Arrays:
+        return slots_of_all(self.objective.found(batch, retrieved))
+
+    def ballot(self, stop: bool) -> Ballot:
+        """What this process has to say at a step boundary."""
+        if self.together is None:
+            return Ballot(stop)
+        newest = self.refresher.newest()
+        return Ballot(stop, NONE if newest is None else newest.number, self.together.ballot())

@@ -24,6 +24,7 @@ from realm.training.lookup import Found, IndexTooOld, Lookup
 from realm.training.mesh import data_mesh, replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.optimizer import Optimizer
+from realm.training.processes import Ballot, Ballots, leads, rows_of_all, rows_of_this, several
 from realm.training.run_folder import RunFolder
 from realm.training.signals import StopSignal
 from realm.training.step import init_state, make_step
@@ -105,8 +106,11 @@ class _Loop:
             raise TrainingError(
                 f"{type(objective).__name__} retrieves {objective.candidates} candidates: needs an index"
             )
-        if objective.candidates and jax.process_count() > 1:
-            raise TrainingError("retrieval in a job of several processes needs an engine that builds one index for all")
+        if objective.candidates and several() and not refresher.asynchronous:
+            raise TrainingError(
+                "a job of several processes cannot wait for an index in one of them: wanted an asynchronous engine "
+                "(Process, External or Ray)"
+            )
         self.objective, self.table, self.training, self.run_folder = objective, table, training, run
         self.refresher, self.report = refresher, report
         self.mesh = data_mesh(training.devices)
@@ -131,8 +135,8 @@ class _Loop:
         self._restore(init)
 
     def _restore(self, init: Callable[[], Params]) -> None:
-        params = replicate(init(), self.mesh)
-        state = replicate(init_state(self.objective, self.training.optimizer, params, self.training.steps), self.mesh)
+        state = init_state(self.objective, self.training.optimizer, init(), self.training.steps)
+        state = replicate(state, self.mesh)
         self.generation, self.pending = None, None
         if self.checkpoints.steps():
             state, self.generation, self.pending = self.checkpoints.restore(state)
@@ -155,9 +159,9 @@ class _Loop:
         self.report(
             f"{feed.plan.examples} examples, {feed.plan.batches_per_epoch} batches an epoch; {self.units.counts}"
         )
-        self.log = MetricsLog(
-            self.run_folder.path, start=self.start, every=training.log_every, stop=training.steps, report=self.report
-        )
+        own = self.run_folder.path if leads() else self.run_folder.path / "processes" / str(jax.process_index())
+        own.mkdir(parents=True, exist_ok=True)
+        self.log = MetricsLog(own, start=self.start, every=training.log_every, stop=training.steps, report=self.report)
         stop, batches = StopSignal(), iter(feed)
         try:
             if self.objective.candidates:
@@ -189,7 +193,8 @@ class _Loop:
 
     def _steps(self, batches: Iterator[Arrays], stop: StopSignal) -> None:
         training, lookup = self.training, self.lookup
-        ahead = (next(batches), Found.of_arrays(self.pending)) if self.pending else None
+        ahead = (next(batches), _found_again(self.pending)) if self.pending else None
+        ballots = Ballots(self.mesh)
         last: Dispatched | None = None
         for number in range(self.start, training.steps):
             if lookup:
@@ -212,11 +217,15 @@ class _Loop:
                 self._read(last)
             facts = lookup.facts(found, number) if found else {}
             last = Dispatched(number + 1, metrics, active, batch, facts)
-            if (number + 1) % training.checkpoint_every == 0 or number + 1 == training.steps or stop.asked:
+            count = ballots.turn(lookup.ballot(stop.asked) if lookup else Ballot(stop.asked))
+            if lookup:
+                lookup.count = count
+            if (number + 1) % training.checkpoint_every == 0 or number + 1 == training.steps or count.stop:
                 self._read(last)
                 last = None
                 self._save(ahead[1] if ahead else None)
-            if stop.asked:
+            if count.stop:
+                stop.note_of_another()
                 self.report(f"stopped by {stop.name} after step {number + 1}; go on with --resume")
                 return
 
@@ -241,5 +250,17 @@ class _Loop:
 
     def _save(self, ahead: Found | None) -> None:
         number = self.lookup.number if self.lookup else None
-        step = self.checkpoints.save(self.state, number, ahead.arrays() if ahead else None)
+        pending = None
+        if ahead:
+            arrays = ahead.arrays()
+            origin = {"origin": arrays.pop("origin")}
+            pending = rows_of_all(arrays) | origin
+        step = self.checkpoints.save(self.state, number, pending)
         self.report(f"checkpoint at step {step}")
+
+
+def _found_again(pending: Arrays) -> Found:
+    """What this process had found ahead, of what a checkpoint has of all."""
+    arrays = dict(pending)
+    origin = {"origin": arrays.pop("origin")}
+    return Found.of_arrays(rows_of_this(arrays) | origin)

@@ -24,12 +24,21 @@ def data_mesh(devices: int | None = None) -> Mesh:
     count = len(available) if devices is None else devices
     if not 1 <= count <= len(available):
         raise MeshError(f"{count} devices asked, {len(available)} available ({available[0].platform})")
+    if jax.process_count() > 1:  # rows of one process lie side by side: slots count on it
+        if count < len(available):
+            raise MeshError(f"{count} devices asked of {len(available)} in {jax.process_count()} processes, wanted all")
+        available = sorted(available, key=lambda device: (device.process_index, device.id))
+        return Mesh(np.array(available), ("data",), axis_types=(AxisType.Auto,))
     return jax.make_mesh((count,), ("data",), axis_types=(AxisType.Auto,), devices=available[:count])
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
-    """Every leaf whole on every device."""
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    """Every leaf whole on every device. In a job of several processes each brings the same values, without waiting for
+    the others."""
+    whole = NamedSharding(mesh, PartitionSpec())
+    if mesh.is_multi_process:
+        return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(whole, np.asarray(leaf)), tree)
+    return jax.device_put(tree, whole)
 
 
 def shard_batch(batch: Arrays, mesh: Mesh) -> Arrays:

@@ -24,7 +24,7 @@ class Opener:
         self.tower, self.report = tower, report
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="open-index")
         self._opening: tuple[int, Future[Opened]] | None = None
-        self._refused: int | None = None
+        self.refused: int | None = None  # the last one that could not be opened
 
     def now(self, generation: GenerationLike) -> Opened:
         """Opens it here, however long that takes."""
@@ -35,7 +35,7 @@ class Opener:
 
         One that cannot be opened is told of and never tried again: training goes on with the index it has.
         """
-        if self._opening is None and generation.number != self._refused:
+        if self._opening is None and generation.number != self.refused:
             self._opening = (generation.number, self._threads.submit(self.now, generation))
         if self._opening is None or not self._opening[1].done():
             return None
@@ -43,6 +43,6 @@ class Opener:
         error = future.exception()
         if error is None:
             return future.result()
-        self._refused = number
+        self.refused = number
         self.report(f"WARNING generation {number} is not used: {type(error).__name__}: {error}")
         return None

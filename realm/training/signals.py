@@ -25,6 +25,11 @@ class StopSignal:
         self.asked, self.name = True, signal.Signals(number).name
         signal.signal(number, self._old[number])
 
+    def note_of_another(self) -> None:
+        """Another process of the job was asked to stop, and all do."""
+        if not self.asked:
+            self.asked, self.name = True, "SIGTERM"
+
     def restore(self) -> None:
         """Gives the signals back to whoever had them."""
         for number, handler in self._old.items():

@@ -50,7 +50,7 @@ def test_json_has_the_documented_keys_and_can_be_recomputed(tmp_path):
     table.add("odd", Setting(**SQUAD, index="exact"), {"loss": float("inf"), "note": "dé"})
     table.write(tmp_path / "result.json")
     read = json.loads((tmp_path / "result.json").read_text("utf-8"))
-    assert read == table.to_json() and set(read) == {"title", "rows"}
+    assert read == table.to_json() and set(read) == {"title", "notes", "rows"}
     first, second, odd = read["rows"]
     assert first["values"]["gold@1"] == {"value": 0.741, "text": "74.1", "hits": 741, "questions": 1000}
     assert first["setting"] == dict(SQUAD, index="bm25", generation_step=None, index_age=None)

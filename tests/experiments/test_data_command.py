@@ -7,6 +7,11 @@ import pytest
 
 from experiments.cli import main
 from experiments.data_show import inspected
+from realm.text.formats import read_documents, read_with_spans
+from realm.text.question_sets import read_question_set
+from realm.text.question_sets.spec import open_question_set
+from realm.text.sample import sample_path
+from realm.text.spans import read_spans
 from realm.text.table import BlockTable
 
 
@@ -63,6 +68,56 @@ def test_inspect_shows_counts_lengths_skips_kinds_and_blocks(corpus, tmp_path, c
     assert f"skip   {next(iter(found['skips']))}" in said and "kind   DATE" in said
 
 
+def test_inspect_finds_what_cleaning_left_of_markup(corpus, tmp_path, capsys):
+    assert inspected(BlockTable.open(corpus), 1, 0)["residue"] is None
+    rows = ["Ada came in 1969.", "Bo [[stayed]] until ''1971''.", "C.\n|-\n", "It cost &pound;3 and {{5}} of [[x"]
+    lines = [json.dumps({"id": f"d{n}", "title": "", "text": text}) for n, text in enumerate(rows)]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    assert main(["data", "build", str(tmp_path / "c.jsonl"), "--out", str(tmp_path / "out"), "--workers", "1"]) == 0
+    assert "blocks a second" in capsys.readouterr().out
+    assert main(["data", "inspect", str(tmp_path / "out"), "--residue", "--json", str(tmp_path / "i.json")]) == 0
+    said, found = capsys.readouterr().out, json.loads((tmp_path / "i.json").read_text())["residue"]
+    assert found["blocks"] == 3 and found["first"] == ["d1:0", "d2:0", "d3:0"]
+    assert found["kinds"] == {"brackets": 3, "quotes": 2, "braces": 2, "table": 1, "entity": 1}
+    assert "residue of markup in 3 of 4 blocks: brackets 3, " in said and "d2:0" in said
+
+
+def test_dates_are_measured_against_labels(tmp_path, capsys):
+    text = "Born on 4 July 1776, he left in 1790 for three years, today known as March."
+    labels = [("4 July 1776", "DATE"), ("left in 1790", "DATE"), ("three years", "DATE"), ("he", "PERSON")]
+    spans = [[text.index(part), text.index(part) + len(part), label] for part, label in labels]
+    (tmp_path / "c.jsonl").write_text(
+        json.dumps({"id": "a", "text": text}) + "\n" + json.dumps({"id": "b", "text": "Unlabelled 1969."})
+    )
+    (tmp_path / "s.jsonl").write_text(json.dumps({"id": "a", "spans": spans}))
+    given = [str(tmp_path / "c.jsonl"), "--spans", str(tmp_path / "s.jsonl"), "--show", "1"]
+    assert main(["data", "dates", *given, "--json", str(tmp_path / "d.json")]) == 0
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["counts"]["found"] == 3 and found["counts"]["labelled"] == 3
+    assert found["exact"] == {"precision": 1 / 3, "recall": 1 / 3, "calendar_recall": 1 / 2}
+    assert found["touching"] == {"precision": 2 / 3, "recall": 2 / 3, "calendar_recall": 1.0}
+    said = capsys.readouterr().out
+    assert "found alone: " in said and "⟦1790⟧" in said and "⟦left in 1790⟧" in said and "⟦three years⟧" not in said
+
+
+def test_a_corpus_and_its_questions_become_a_dataset_and_come_back(tmp_path, capsys):
+    out = tmp_path / "data"
+    given = ["sample:corpus", "--spans", "sample:spans", "--questions", "test", "sample:questions-test"]
+    assert main(["data", "tfds", *given, "--out", str(out), "--json", str(tmp_path / "t.json")]) == 0
+    folders = json.loads((tmp_path / "t.json").read_text())["folders"]
+    assert folders["documents"] in capsys.readouterr().out
+    questions = read_question_set(f"tfds:{folders['questions']}:test")
+    assert questions.questions == open_question_set("sample:questions-test").questions
+    pairs = list(read_with_spans(folders["documents"]))
+    assert [one for one, _ in pairs] == list(read_documents(sample_path("corpus")))
+    wanted = {number: spans for number, spans in read_spans(sample_path("spans"))}
+    assert [spans for _, spans in pairs] == [wanted[one.id] for one, _ in pairs]
+    (tmp_path / "trec.tsv").write_text("1\tfactoid\tHow tall?\t20\\s?,320\n")
+    given = ["sample:corpus", "--questions", "test", f"trec:{tmp_path / 'trec.tsv'}", "--out", str(tmp_path / "other")]
+    assert main(["data", "tfds", *given]) == 1 and not (tmp_path / "other").exists()
+    assert "found regular expressions, wanted answers that are texts" in capsys.readouterr().err
+
+
 def test_inspect_of_another_seed_shows_other_blocks(corpus):
     table = BlockTable.open(corpus)
     rows = [[one["row"] for one in inspected(table, 5, seed)["blocks"]] for seed in (0, 0, 1)]
@@ -100,6 +155,10 @@ def test_edit_makes_a_version_that_says_what_changed(corpus, tmp_path, capsys):
         (["destroy"], 2, "realm data edit CORPUS"),
         (["inspect"], 2, "wanted `realm data inspect CORPUS`"),
         (["edit", "--out", "x"], 2, "wanted `realm data edit CORPUS`"),
+        (["dates", "--spans", "x"], 2, "wanted `realm data dates DOCUMENTS"),
+        (["dates", "sample:corpus", "--spans", "none.jsonl"], 1, "none.jsonl: found no readable file"),
+        (["tfds", "--out", "x"], 2, "wanted `realm data tfds DOCUMENTS"),
+        (["tfds", "none.jsonl", "--out", "OUT"], 1, "none.jsonl: found no readable file"),
         (["inspect", "nowhere"], 1, "found no corpus folder"),
         (["inspect", "CORPUS", "--blocks", "0"], 2, "--blocks 0"),
         (["build", "none.jsonl", "--out", "OUT", "--workers", "0"], 2, "--workers 0"),

@@ -8,15 +8,17 @@ from experiments.ages import AgesError, read_ages
 from experiments.cli import main
 
 
-def write_run(folder, published, adopted, steps=10, every=2):
-    """A stage's logs as training writes them; adopted: (step, generation, step made of)."""
+def write_run(folder, published, adopted, steps=10, every=2, ahead=0):
+    """A stage's logs as training writes them; adopted: (step, generation, step made of). ahead: as `retrieve_ahead`."""
     folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"config": {"training": {"retrieve_ahead": ahead}}}))
     events = [{"event": "published", "generation": n, "step": s, **more} for n, s, more in published]
     events += [{"event": "adopted", "step": at, "generation": n, "generation_step": s} for at, n, s in adopted]
     (folder / "generations.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     records = [{"step": 0, "event": "swap", "generation": 0}]
     for step in range(every, steps + 1, every):
-        _, number, made = [one for one in adopted if one[0] <= step - 1][-1]
+        used = [one for place, one in enumerate(adopted) if one[0] + (ahead if place else 0) <= step - 1]
+        _, number, made = used[-1]
         age = {"generation": number, "document_age": step - 1 - made, "document_age_seconds": float(step)}
         waits = {"refresh_blocked_seconds": 0.25, "refresh_boundary_seconds": 1.5, "first_index_seconds": 3.0}
         records.append({"step": step, **age, **waits})
@@ -24,10 +26,11 @@ def write_run(folder, published, adopted, steps=10, every=2):
     return folder
 
 
-def test_age_is_known_at_every_step_not_only_where_it_was_logged(tmp_path):
-    folder = write_run(tmp_path / "realm", [(0, 0, {}), (1, 3, {})], [(0, 0, 0), (5, 1, 3)])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_age_is_known_at_every_step_not_only_where_it_was_logged(tmp_path, ahead):
+    folder = write_run(tmp_path / "realm", [(0, 0, {}), (1, 3, {})], [(0, 0, 0), (5, 1, 3)], ahead=ahead)
     ages = read_ages(folder)
-    assert ages.age_S.tolist() == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6]
+    assert ages.age_S.tolist() == ([0, 1, 2, 3, 4, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 3, 4, 5, 6])[ahead]
     assert ages.oldest_S.tolist() == ages.age_S.tolist()
     records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     logged = {r["step"] - 1: r["document_age"] for r in records if "event" not in r}

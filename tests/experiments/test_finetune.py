@@ -16,6 +16,7 @@ from experiments.finetune_command import Finetune, _chosen
 from experiments.locate import open_retrieving, open_run
 from experiments.open_answers import FrozenMoved, frozen_proof
 from experiments.presets import PRESETS
+from experiments.searching import embedded, frozen_vectors
 from experiments.warm_start import (
     PreflightError,
     check_run,
@@ -26,6 +27,7 @@ from experiments.warm_start import (
     warm_started,
 )
 from realm.evaluation.dump import read_dump
+from realm.models.span_reader import SpanReaderConfig
 from realm.models.tree_hash import tree_hash
 from realm.text.facts import FactsConfig, write_facts
 from realm.text.question_sets.spec import open_question_set, same_questions
@@ -108,6 +110,27 @@ def test_the_block_tower_is_that_of_ict_and_the_question_tower_is_not(job):
     assert same == [True, False]
     proof = json.loads((job / "summary.json").read_text())["open_qa"]["document_side"]
     assert proof["frozen"] and proof["before"] == proof["after"]
+
+
+def test_vectors_of_a_frozen_block_tower_are_taken_over_and_no_others(job):
+    run, params = open_run(job), restore_params(job / "open_qa" / "checkpoints")[0]
+    kept = frozen_vectors(run.stage, params, run.table, run.folder)
+    afresh = list(embedded(run.stage, params, run.table))
+    assert np.concatenate(kept).tobytes() == np.concatenate(afresh).tobytes()
+    moved = params | {"retriever": params["retriever"] | {"block": params["retriever"]["query"]}}
+    assert frozen_vectors(run.stage, moved, run.table, run.folder) is None
+    trained = dataclasses.replace(run.stage.objective, vectors="blocks", train_documents=True)
+    assert frozen_vectors(dataclasses.replace(run.stage, objective=trained), params, run.table, run.folder) is None
+
+
+def test_a_reader_may_start_from_other_weights_than_the_retriever():
+    default = PRESETS["squad_open"]()
+    bert = dataclasses.replace(default.open_qa.objective.joint.bert, layers=1)
+    other = dataclasses.replace(default.open_qa.objective, joint=SpanReaderConfig(bert=bert))
+    preset = dataclasses.replace(default, open_qa=dataclasses.replace(default.open_qa, objective=other))
+    chosen = _chosen(Finetune_of(preset, reader_init="embedded"), default).open_qa.objective
+    assert chosen.joint.bert.layers == 2 and chosen.joint.init == "embedded"
+    assert chosen.retriever == default.open_qa.objective.retriever
 
 
 def test_a_block_tower_that_moved_is_an_error(job):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from experiments.plan import corpus_of
 from experiments.preflight import _check_stage
 from experiments.presets import PRESETS
 from experiments.questions import QuestionSet, asked_of
+from realm.evaluation.table import ResultTable
 from realm.objectives.open_qa import OpenQa
 from realm.text.question_sets.spec import open_question_set
 from realm.text.questions import QuestionsError
@@ -52,6 +54,29 @@ def test_a_renamed_copy_in_other_writing_has_nothing_to_measure(table, tmp_path)
         asked_of(job, table)
     without = dataclasses.replace(job, open_qa=None, realm=PRESETS["tiny"]().realm)
     assert len(asked_of(without, table).questions) == len(source)
+
+
+def questions_file(path, rows):
+    lines = [json.dumps({"question": f"who is number {n}?", "answer": ["Ada"]}) for n in range(rows)]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_a_set_that_the_model_was_not_tuned_on_says_so_beside_its_numbers(table, tmp_path):
+    """A released model was once reported at half its score, because its file was that of WebQuestions."""
+    tuned, asked = questions_file(tmp_path / "nq.jsonl", 3610), questions_file(tmp_path / "web.jsonl", 2032)
+    found = asked_of(preset(tuned, asked), table, units=SimpleNamespace(texts=[]))
+    said = "the model was tuned on nq-open and is asked webquestions: a score on another set than its own"
+    assert found.warnings == [said]
+    shown = ResultTable("Retrieval", found.warnings)
+    shown.add("bm25", found.setting("bm25"), {"gold@1": 0.5})
+    assert f"WARNING {said}" in shown.text(300) and shown.to_json()["notes"] == [said]
+
+
+def test_a_file_of_no_published_size_says_so(table, tmp_path):
+    path = questions_file(tmp_path / "nq.jsonl", 17)
+    assert QuestionSet(path, table).warnings == ["17 questions is the size of no published set"]
+    assert QuestionSet("sample:questions", table).warnings == []
 
 
 def test_preflight_makes_the_units_of_a_stage_once(table, monkeypatch):

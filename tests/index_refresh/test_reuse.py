@@ -10,7 +10,7 @@ from refresh_fakes import FakeIndex, FakeObjective
 
 from index_refresh.generation import GenerationCorrupt
 from index_refresh.recipe import Recipe
-from index_refresh.reuse import refresh_edited
+from index_refresh.reuse import carry_over, refresh_edited
 from index_refresh.schedule import Never
 from index_refresh.sync import Sync
 from realm.models.bert import BertConfig
@@ -170,3 +170,38 @@ def test_an_encoder_of_one_matrix_too(versions, tmp_path):
     whole = from_nothing(new, params, tmp_path / "whole", objective=FakeObjective())
     made = refresh_edited(earlier, recipe_of(new, objective=FakeObjective()), tmp_path / "out")
     assert made.reused and (vectors(made.generation) == vectors(whole)).all()
+
+
+def test_a_retriever_that_has_not_moved_takes_over_the_whole_index(versions, params, earlier, tmp_path):
+    """And the run goes on from it as from its own: published again, also after a rewind, it is there already."""
+    recipe = recipe_of(versions[0])
+    PACKED.clear()
+    made = carry_over(earlier, recipe, tmp_path, params)
+    assert (made.number, made.step) == (0, 0)
+    for again in (False, True):
+        refresher = Sync().start(recipe, Never(), tmp_path)
+        if again:
+            refresher.rewind(-1)
+            assert refresher.newest() is None
+        refresher.publish(0, params)
+        assert refresher.newest().number == 0
+        refresher.close()
+    assert not PACKED and vectors(made).tobytes() == vectors(earlier).tobytes()
+    query_BE = vectors(earlier)[:3]
+    assert (made.searcher().search(query_BE, 5).id_BK == earlier.searcher().search(query_BE, 5).id_BK).all()
+    assert carry_over(earlier, recipe, tmp_path, params) is None, "a run with generations keeps them"
+
+
+@pytest.mark.parametrize("changed", ["parameters", "corpus", "lengths", "index"])
+def test_an_index_of_anything_else_is_not_taken_over(versions, params, earlier, tmp_path, changed):
+    table, more = versions[0], {}
+    if changed == "parameters":
+        params = OBJECTIVE.init(jax.random.key(1))
+    elif changed == "corpus":
+        table = versions[1]
+    elif changed == "lengths":
+        more = {"lengths": (48,)}
+    recipe = recipe_of(table, **more)
+    recipe = replace(recipe, index=FakeIndex(lose_rows=1)) if changed == "index" else recipe
+    assert carry_over(earlier, recipe, tmp_path / "run", params) is None
+    assert not (tmp_path / "run").exists()

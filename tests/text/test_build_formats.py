@@ -1,8 +1,10 @@
 """A corpus from any format: found out or named, with its own spans, in any role, with the same rows every time."""
 
+import gzip
 import json
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -133,3 +135,40 @@ def test_a_prepared_dataset_brings_its_spans(tmp_path):
     folders = prepare(as_jsonl(tmp_path), tmp_path / "tfds", spans=spans)
     table = build_corpus(CorpusConfig(str(folders["documents"])), tmp_path / "out")
     assert table.kinds == ["PERSON"] and np.array_equal(table.spans(0)[:, 3:5], [[0, 9]])
+
+
+def arrays_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
+
+
+@pytest.mark.parametrize("format", ["jsonl", "dpr", "kilt", "mediawiki"])
+def test_a_corpus_by_url_is_the_corpus_of_its_files(tmp_path, format):
+    path, spans = WRITE[format](tmp_path), tmp_path / "spans.jsonl"
+    spans.write_text(json.dumps({"id": "b", "spans": [[0, 5, "GPE"]]}))
+    local = build_corpus(CorpusConfig(path, str(spans)), tmp_path / "local")
+    urls = [f"memory://built/{Path(one).name}" for one in (path, spans)]
+    for url, one in zip(urls, (path, spans), strict=True):
+        with fsspec.open(url, "wb") as file:
+            file.write(gzip.compress(Path(one).read_bytes()))
+    for n, given in enumerate((urls, [Path(path).as_uri(), spans.as_uri()])):
+        table = build_corpus(CorpusConfig(*given), tmp_path / f"url-{n}", workers=1 + n)
+        assert arrays_of(table.path) == arrays_of(local.path)
+
+
+@pytest.mark.parametrize("entry, format", [("tfds:salient_span_wikipedia/documents", None), ("wiki40b/en", "tfds")])
+def test_a_corpus_name_that_is_not_prepared_says_what_to_type(tmp_path, monkeypatch, entry, format):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    name = entry.removeprefix("tfds:")
+    with pytest.raises(CorpusError, match=f"{name}: found no dataset_info.json.*need TensorFlow.*tfds build {name} "):
+        build_corpus(CorpusConfig(entry, format=format), tmp_path / "out")
+
+
+def test_a_prepared_name_is_a_corpus_wherever_tfds_keeps_it(tmp_path, monkeypatch):
+    from realm.text.formats.tfds_builder import prepare
+
+    folder = prepare(as_jsonl(tmp_path), tmp_path / "tfds")["documents"]
+    wanted = arrays_of(build_corpus(CorpusConfig(str(folder)), tmp_path / "by-folder").path)
+    by_url = build_corpus(CorpusConfig(folder.as_uri()), tmp_path / "by-url")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    by_name = build_corpus(CorpusConfig("tfds:realm_corpus/documents"), tmp_path / "by-name")
+    assert wanted == arrays_of(by_url.path) == arrays_of(by_name.path)

@@ -161,6 +161,19 @@ def test_documents_that_are_empty_or_twice_keep_rows_and_texts_together(tmp_path
     }
 
 
+MEGABYTES = {"words": "ab " * 350_000, "one word": "x" * 10**6, "dots": "." * 10**6, "lines": "a\n" * 500_000}
+
+
+@pytest.mark.parametrize("name", MEGABYTES)
+def test_a_line_of_a_megabyte_is_a_document_like_any_other(tmp_path, name):
+    texts = {"a": "First.", "b": MEGABYTES[name], "c": "Last."}
+    table = build(tmp_path, [{"id": number, "title": "T", "text": text} for number, text in texts.items()])
+    assert (table.text(0), table.text(table.rows - 1)) == ("First.", "Last.")
+    rows = table.rows_of_document("b")
+    assert rows == list(range(1, table.rows - 1)) and table.length_N.max() <= 288
+    assert "".join("".join(table.text(row) for row in rows).split()) == "".join(texts["b"].split())
+
+
 @pytest.mark.parametrize("offset", [1 << 70, -(1 << 70), 1 << 62])
 def test_offsets_that_no_number_holds_are_outside_the_text(offset):
     document = Document("a", "", "Ada was here.")

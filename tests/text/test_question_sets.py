@@ -1,12 +1,16 @@
 """Public question sets: every format is recognised by content and read whole, and a file under a wrong name shows."""
 
+import bz2
 import gzip
 import json
 
+import fsspec
+import pyarrow
 import pytest
 
 from realm.text.question_sets import FORMATS, SIZES, read_question_set, training_warnings
 from realm.text.question_sets.sizes import matches, size_warnings
+from realm.text.question_sets.spec import open_question_set
 from realm.text.questions import Question, QuestionsError, read_questions
 from realm.text.sample import sample_path
 
@@ -171,6 +175,32 @@ BAD = [
 def test_bad_files_name_the_place(tmp_path, format, text, message):
     with pytest.raises(QuestionsError, match=message):
         read_question_set(written(tmp_path / "set", text), format=format)
+
+
+PACK = {"bz2": bz2.compress, "gz": gzip.compress, "zst": lambda raw: pyarrow.compress(raw, codec="zstd", asbytes=True)}
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_urls_and_every_packing_are_read_as_plain_files_are(tmp_path, packing):
+    wanted = read_question_set(written(tmp_path / "set", NQ)).questions
+    for url in (f"memory://questions/set.{packing}", f"file://{tmp_path}/set.{packing}"):
+        with fsspec.open(url, "wb") as file:
+            file.write(PACK[packing](NQ.encode()))
+        assert read_question_set(url).questions == open_question_set(f"nq-open:{url}").questions == wanted
+
+
+def test_a_folder_by_url_is_one_set():
+    system = fsspec.filesystem("memory")
+    rows = json.dumps([{"question": "Who?", "answers": ["x"]}]).encode()
+    system.pipe({"/relations/P17.test.json": rows, "/relations/P9.test.json.gz": gzip.compress(rows)})
+    found = read_question_set("memory://relations", dataset="entityquestions")
+    assert [question.id for question in found.questions] == ["P17.test-row-1", "P9.test-row-1"]
+
+
+@pytest.mark.parametrize("url", ["memory://questions/nowhere", "nowhere://questions"])
+def test_a_url_that_cannot_be_read_is_an_error_of_questions(url):
+    with pytest.raises(QuestionsError, match=f"{url}: found no .*, wanted"):
+        read_question_set(url)
 
 
 def test_unreadable_files(tmp_path):

@@ -1,6 +1,7 @@
 """The tokenizer: offsets into the string as given, words, determinism of training, refusal of bad vocabularies."""
 
 import pickle
+import string
 
 import numpy as np
 import pytest
@@ -49,6 +50,15 @@ def test_batch_equals_one_by_one_and_offsets_stay_inside(texts):
             assert one.dtype == np.int32 and np.array_equal(one, other)
         assert np.array_equal(single.word_T, BERT.words(single.id_T))
         assert all(0 <= a < b <= len(text) for a, b in zip(single.start_T, single.end_T, strict=True))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.text(string.ascii_letters + string.digits + " \n\t", max_size=130), max_size=4))
+def test_text_in_which_nothing_is_cleaned_is_encoded_faster_and_the_same(texts):
+    texts += ["A" * 101, "Zebra9 x", "MASK"]
+    for tokenizer in (BERT, Tokenizer([*SPECIALS, "a", "##a", "zeb", "##ra", "9", "m"])):
+        for one, other in zip(tokenizer.encode_plain_batch(texts), tokenizer.encode_batch(texts), strict=True):
+            assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
 def test_text_cannot_make_a_special_token():

@@ -76,8 +76,7 @@ class SeenIds:
 
     def add(self, number: str) -> bool:
         """False when it was there before."""
-        digest = int.from_bytes(blake2b(number.encode(), digest_size=8).digest(), "little") or 1
-        if not self._put(digest):
+        if not self._put(int.from_bytes(blake2b(number.encode(), digest_size=8).digest(), "little") or 1):
             return False
         self._size += 1
         if self._size * 3 > len(self._slots) * 2:
@@ -90,8 +89,8 @@ class SeenIds:
     def _put(self, digest: int) -> bool:
         slots, mask = self._slots, len(self._slots) - 1
         place = digest & mask
-        while slots[place]:
-            if slots[place] == digest:
+        while kept := slots[place]:
+            if kept == digest:
                 return False
             place = (place + 1) & mask
         slots[place] = digest
@@ -99,6 +98,8 @@ class SeenIds:
 
 
 def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

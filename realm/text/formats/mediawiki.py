@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document
 from realm.text.formats.admission import Admission
 from realm.text.formats.source import CHUNK, Stream
-from realm.text.formats.wikitext import Namespaces, clean, is_disambiguation
+from realm.text.formats.wikitext import Namespaces, clean, is_disambiguation, parser
 from realm.text.spans import RawSpan
 
 OPEN, CLOSE, END = b"<page>", b"</page>", b"</mediawiki>"
@@ -75,6 +75,7 @@ def read_pages(
 
 def split(path: str | Path, stream: Stream) -> tuple[bytes, Iterator[Page]]:
     """(everything before the first page, the pages). Memory: the limit of a page and a chunk."""
+    parser()  # most pages need it: better to fail now than after some of them
     held = b""
     while OPEN not in held and END not in held:
         more = stream.read(CHUNK)

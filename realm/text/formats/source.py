@@ -66,17 +66,17 @@ def open_bytes(path: str | Path) -> IO[bytes]:
         if not is_url(path):
             if os.path.exists(path) and not os.path.isfile(path):
                 found = "no regular file (a folder, pipe or device)"
-                raise CorpusError(f"{path}: found {found}, wanted a file of documents")
+                raise CorpusError(f"{path}: found {found}, wanted a file to read")
             return open(path, "rb")
         system, inner = file_system(path)
         return system.open(inner, "rb")
     except OSError as problem:
         why = problem.strerror or problem
-        raise CorpusError(f"{path}: found no readable file ({why}), wanted a file of documents") from problem
+        raise CorpusError(f"{path}: found no readable file ({why}), wanted a file to read") from problem
     except ValueError as problem:
         if isinstance(problem, CorpusError):
             raise
-        raise CorpusError(f"{path!r}: found no path ({problem}), wanted a file of documents") from problem
+        raise CorpusError(f"{path!r}: found no path ({problem}), wanted a file to read") from problem
 
 
 class Stream:
@@ -96,7 +96,7 @@ class Stream:
             self._stream = _unpacked(raw, self.packing)
         except OSError as problem:
             self._stored.close()
-            raise CorpusError(f"{path}: found no readable file ({problem}), wanted a file of documents") from problem
+            raise CorpusError(f"{path}: found no readable file ({problem}), wanted a file to read") from problem
 
     def __enter__(self) -> Stream:
         return self

@@ -1,7 +1,8 @@
 """Datasets that TensorFlow Datasets has prepared, read without TensorFlow: any folder of array_record files with texts.
 
 The one door to tensorflow_datasets. `as_data_source` reads array_record only, so a folder prepared as tfrecord, and a
-name that is not prepared at all, end in an error that says what to type where TensorFlow is at hand.
+name that is not prepared at all, end in an error that says what to type where TensorFlow is at hand. A prepared name
+(NAME, NAME/CONFIG) is found where TensorFlow Datasets keeps it: TFDS_DATA_DIR, or its folder in the home folder.
 Spans are read from two layouts: `salient_span_wikipedia`'s (start, limit, type; REALM's own corpus, offsets in bytes)
 and ours (start, end, label; offsets in characters).
 """
@@ -9,6 +10,7 @@ and ours (start, end, label; offsets in characters).
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -19,11 +21,13 @@ import numpy as np
 from realm.text.corpus import CorpusError, Document
 from realm.text.formats.admission import Admission
 from realm.text.formats.jsonl import ROW_NUMBER, field_of
+from realm.text.formats.source import is_url
 from realm.text.spans import RawSpan
 
 SPLIT = "split"
 INFO = "dataset_info.json"
 ARRAY_RECORD = "array_record"
+DATA_DIR = "TFDS_DATA_DIR"  # where tfds itself looks, and by default in the home folder
 
 
 def tensorflow_datasets() -> ModuleType:
@@ -38,12 +42,13 @@ def read_tfds(
 ) -> Iterator[tuple[Document, list[RawSpan]]]:
     """The documents of one split of a prepared dataset, with their spans if it has any.
 
-    path: the folder with dataset_info.json (NAME/[CONFIG/]VERSION). fields: names of the id, title and text features,
-    dots lead inwards, and "split"; without them id, title and text, the row's number for a missing id, and the only
-    split. A span that does not fit its text is rejected ("malformed span"). Raises CorpusError for a folder that is
-    not prepared, holds another file format, is damaged, or has no such split or feature.
+    path: the folder with dataset_info.json (NAME/[CONFIG/]VERSION), or a prepared NAME[/CONFIG[/VERSION]]. fields:
+    names of the id, title and text features, dots lead inwards, and "split"; without them id, title and text, the row's
+    number for a missing id, and the only split. A span that does not fit its text is rejected ("malformed span").
+    Raises CorpusError for a folder that is not prepared, holds another file format, is damaged, or has no such split or
+    feature.
     """
-    path = str(path)
+    path = prepared_folder(path)
     builder = _builder(path)
     names = {name: name for name in ("id", "title", "text", "heldout")} | dict(fields or {})
     split = _split(path, builder, names.pop(SPLIT, None))
@@ -66,9 +71,43 @@ def examples(path: str | Path, split: str | None = None) -> Iterator[tuple[str, 
 
     Raises CorpusError as `read_tfds` does.
     """
-    path = str(path)
+    path = prepared_folder(path)
     builder = _builder(path)
     yield from _examples(path, builder, _split(path, builder, split))
+
+
+def dataset_name(path: str | Path) -> str:
+    """The name under which a dataset was prepared. Raises CorpusError as `read_tfds` does."""
+    return _builder(prepared_folder(path)).info.name
+
+
+def checked_folder(path: str | Path) -> str:
+    """`prepared_folder` of a dataset that can be read. Raises CorpusError as `read_tfds` does."""
+    folder = prepared_folder(path)
+    _builder(folder)
+    return folder
+
+
+def prepared_folder(path: str | Path) -> str:
+    """The folder of a prepared dataset: a folder or URL that is one as it is, else the only one inside it, or inside
+    what TensorFlow Datasets keeps under that name.
+
+    What is not found is given back, for `read_tfds` to complain about. Raises CorpusError where several configs or
+    versions are prepared.
+    """
+    path = str(path).removeprefix("file://")
+    if exists(f"{path.rstrip('/')}/{INFO}") or is_url(path):
+        return path
+    home = Path(os.environ.get(DATA_DIR) or Path.home() / "tensorflow_datasets")
+    for base in dict.fromkeys((Path(path), home / path)):
+        for pattern in (INFO, f"*/{INFO}", f"*/*/{INFO}"):
+            found = sorted(one.parent for one in base.glob(pattern))
+            if len(found) > 1:
+                names = ", ".join(str(one.relative_to(base)) for one in found)
+                raise CorpusError(f"{path}: found {names} in {base}, wanted one of them: name it too")
+            if found:
+                return str(found[0])
+    return path
 
 
 def _examples(path: str, builder: Any, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,7 +152,7 @@ def exists(path: str) -> bool:
 
     try:
         return epath.Path(path).exists()
-    except (OSError, ValueError, ImportError) as problem:
+    except (OSError, ValueError, ImportError, KeyError) as problem:  # KeyError: of a protocol it does not know
         raise CorpusError(f"{path}: found no way to read it ({problem}), wanted a folder") from problem
 
 

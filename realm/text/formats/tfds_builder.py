@@ -21,7 +21,7 @@ import numpy as np
 
 from realm.text.corpus import CorpusError
 from realm.text.formats.tfds import ARRAY_RECORD, INFO, exists, tensorflow_datasets
-from realm.text.questions import Question, read_questions
+from realm.text.questions import Question, QuestionsError
 from realm.text.spans import SpanFile
 
 DATASET = "realm_corpus"
@@ -85,12 +85,15 @@ def prepare(
     """Writes a corpus, and question sets by split name, under `out`; the folder of each config that was written.
 
     documents, format, fields, lenient, counts: as `read_documents` takes them. spans: a file as `read_spans` takes it;
-    None for the spans that the documents' format carries itself, if any. questions: files as `read_questions` takes
-    them. Raises CorpusError where `out` holds a dataset already, and whatever the readers raise.
+    None for the spans that the documents' format carries itself, if any. questions: as `open_question_set` takes them.
+    Raises CorpusError where `out` holds a dataset already, QuestionsError for answers that are regular expressions, and
+    whatever the readers raise.
     """
-    from realm.text.formats.read import documents_with_spans
+    from realm.text.formats.read import documents_with_spans, format_of
+    from realm.text.question_sets.spec import open_question_set
 
     counts = Counter() if counts is None else counts
+    format = format or format_of(documents, fields)  # what cannot be opened is noticed before anything is written
 
     def document_rows() -> Iterator[dict[str, Any]]:
         file = None if spans is None else SpanFile([spans], lenient=lenient, counts=counts)
@@ -100,7 +103,10 @@ def prepare(
             row = document._asdict()
             yield row | {"spans": {"start": starts, "end": ends, "label": labels}}
 
-    sets = {split: read_questions(path) for split, path in (questions or {}).items()}
+    sets = {split: open_question_set(path).questions for split, path in (questions or {}).items()}
+    for split, rows in sets.items():
+        if rows[0].kind == "regex":  # the dataset has no place to say so, and others would take them for texts
+            raise QuestionsError(f"{questions[split]}: found regular expressions, wanted answers that are texts")
     folders = {"documents": _prepare("documents", {"train": document_rows}, out)}
     if sets:
         splits = {split: (lambda rows=rows: map(_question, rows)) for split, rows in sets.items()}

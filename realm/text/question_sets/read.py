@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from realm.text.corpus import CorpusError
+from realm.text.formats.source import PACKED_SUFFIXES, is_folder, name_of, shards
 from realm.text.question_sets.arrays import read_entityquestions, read_webquestions
-from realm.text.question_sets.datasets import Dataset, is_dataset, read_dataset
+from realm.text.question_sets.datasets import SPLITS, Dataset, is_dataset, read_dataset
 from realm.text.question_sets.documents import read_squad, read_triviaqa
 from realm.text.question_sets.lines import read_nq_open, read_realm
 from realm.text.question_sets.sizes import matches, size_warnings, splits_of
@@ -71,8 +73,9 @@ def read_question_set(
     split: str | None = None,
     kind: AnswerKind | None = None,
 ) -> QuestionSet:
-    """The question set in a file (plain or gzipped), in the .json files of a folder in order of their names, or in a
-    prepared dataset: its folder, `tfds:FOLDER` or `tfds:NAME`, with `:SPLIT` behind it or `split` where it has several.
+    """The question set in a file (local or by URL, plain or packed), in the .json files of a folder in order of their
+    names, or in a prepared dataset: its folder, `tfds:FOLDER` or `tfds:NAME`, with `:SPLIT` behind it or `split` where
+    it has several.
 
     format: one of FORMATS, recognised by content where not given. dataset, split: what the file is taken for, checked
     against the published sizes. kind: "regex" for curated TREC, "text" for everything else, unless given. A question
@@ -84,10 +87,11 @@ def read_question_set(
     place_of: dict[str, str] = {}
     blank = 0
     dataset_folder = format == "tfds" or is_dataset(path)
-    for file in [path] if dataset_folder else _files(path):
+    files = [path] if dataset_folder else _files(path)
+    for file in files:
         source = Dataset(str(file), split) if dataset_folder else Source(file)
         formats.append(_known(format) if format else recognise(source))
-        prefix = f"{_stem(file)}-" if Path(path).is_dir() and not dataset_folder else ""
+        prefix = f"{_stem(file)}-" if files != [path] else ""
         for number, row in enumerate(FORMATS[formats[-1]](source), start=1):
             name = f"{prefix}row-{number}" if row.id is None else row.id
             if name in place_of:
@@ -99,17 +103,21 @@ def read_question_set(
         wrong(str(path), "no questions", "one or more")
     if len(set(formats)) > 1:
         wrong(str(path), f"files in the formats {', '.join(sorted(set(formats)))}", "one format in a folder")
-    shown = _SHOWS.get(formats[0])
+    shown = _SHOWS.get(formats[0]) or source.dataset
+    if source.dataset:
+        split = SPLITS.get(source.split, source.split)
     doubts = _doubts(len(questions), formats[0], shown, dataset, split)
     if blank:
         doubts.append(f"{blank} blank answers beside others were left out")
+    if source.unanswered:
+        doubts.append(f"{source.unanswered} questions without a short answer were left out")
     if dataset is None:
         dataset, split = _recognised(len(questions), formats[0], shown, split)
     elif split is None:
         split = _either(splits_of(dataset, len(questions)))
     if kind is None:
         kind = "regex" if dataset == "curatedtrec" else "text"
-        if kind == "text" and "curatedtrec" in Path(path).name.lower():
+        if kind == "text" and "curatedtrec" in name_of(path).lower():
             doubts.append("the name says CuratedTrec, whose answers are regular expressions; they were read as text")
     questions = [question._replace(kind=kind) for question in questions]
     if kind == "regex":
@@ -161,10 +169,13 @@ def training_warnings(trained_on: str | None, asked: QuestionSet) -> list[str]:
     return [f"the model was tuned on {trained_on} and is asked {asked.dataset}: a score on another set than its own"]
 
 
-def _files(path: str | Path) -> list[Path]:
-    if not Path(path).is_dir():
-        return [Path(path)]
-    files = sorted(file for file in Path(path).iterdir() if file.name.endswith((".json", ".json.gz")))
+def _files(path: str | Path) -> list[str | Path]:
+    try:
+        if not is_folder(path):
+            return [path]
+        files = shards(path, (".json",))
+    except CorpusError as problem:
+        raise QuestionsError(str(problem)) from problem
     if not files:
         wrong(str(path), "a folder without .json files", "a file, or a folder of such files")
     return files
@@ -176,14 +187,18 @@ def _known(format: str) -> str:
     return format
 
 
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".json")
+def _stem(path: str | Path) -> str:
+    name = name_of(path)
+    for suffix in (*PACKED_SUFFIXES, ".json"):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def _doubts(rows: int, format: str, shown: str | None, dataset: str | None, split: str | None) -> list[str]:
     doubts = []
     if dataset and shown and dataset != shown:
-        doubts.append(f"asked for {dataset}, but the file is in the format of {shown}")
+        what = "what was prepared is" if format == "tfds" else "the file is in the format of"
+        doubts.append(f"asked for {dataset}, but {what} {shown}")
     if dataset or shown:
         doubts += size_warnings(rows, dataset or shown, split)
     elif format == "nq-open" and not matches(rows):

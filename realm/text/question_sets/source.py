@@ -1,20 +1,20 @@
 """One question file in memory, and what every format asks of it: lines, JSON items with their places, checked fields.
 
-Question sets are small, so a file is read whole; a limit on the unpacked size keeps a mistaken or hostile file out.
+Local or by URL, plain or packed. Question sets are small, so a file is read whole; a limit on the unpacked size keeps a
+mistaken or hostile file out.
 All complaints are QuestionsError, "file:line: found ..., wanted ...".
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from realm.text.corpus import BOM, GZIP
+from realm.text.corpus import BOM, CorpusError
+from realm.text.formats.source import Stream
 from realm.text.questions import QuestionsError
 
 MAX_BYTES = 2 * 2**30
@@ -36,10 +36,14 @@ def wrong(where: str, found: str, wanted: str) -> NoReturn:
 
 
 class Source:
-    """The text of a question file, plain or gzipped (seen by its first bytes), without a byte order mark.
+    """The text of a question file, plain or packed (seen by its first bytes), without a byte order mark.
 
+    blank_answers, unanswered: what was left out, answers and whole questions; dataset: the set it is known to hold.
     Raises QuestionsError for a file that is unreadable, cut off, corrupt, over `limit` bytes unpacked, or not UTF-8.
     """
+
+    unanswered = 0
+    dataset: str | None = None
 
     def __init__(self, path: str | Path, limit: int = MAX_BYTES):
         self.path = path
@@ -133,21 +137,17 @@ def _found(found: str, wanted: str) -> str:
 
 
 def _bytes(path: str | Path, limit: int) -> bytes:
+    pieces, size = [], 0
     try:
-        with open(path, "rb") as raw:
-            stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
-            data = stream.read(limit + 1)
-    except EOFError as problem:
-        raise QuestionsError(
-            f"{path}: found a gzip file that ends early, wanted a whole one: copy it again"
-        ) from problem
-    except (gzip.BadGzipFile, zlib.error) as problem:
-        raise QuestionsError(f"{path}: found corrupt gzip data ({problem}), wanted a whole file") from problem
-    except OSError as problem:
-        raise QuestionsError(f"{path}: found no readable file ({problem.strerror}), wanted a question set") from problem
-    if len(data) > limit:
+        with Stream(path) as stream:
+            while size <= limit and (piece := stream.read()):
+                pieces.append(piece)
+                size += len(piece)
+    except CorpusError as problem:
+        raise QuestionsError(str(problem)) from problem
+    if size > limit:
         wrong(str(path), f"more than {limit} bytes unpacked", "a question set, not a corpus")
-    return data
+    return b"".join(pieces)
 
 
 def text_of(where: str, record: dict[str, Any], field: str) -> str:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import tempfile
+from unittest import mock
 
 import pyarrow
 from pyarrow import parquet
@@ -70,7 +71,9 @@ def write_tfds(folder, splits: dict[str, list[dict]], columns: dict, name: str =
     """A prepared dataset as TensorFlow Datasets itself writes it; the folder to read."""
     tfds = tensorflow_datasets()
     quiet = (contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()))
-    with tempfile.TemporaryDirectory() as downloads, quiet[0], quiet[1]:
+    # Sequences of sequences ask TensorFlow for the name of a type, and for nothing else.
+    types = mock.patch.object(tfds.features.TensorInfo, "dtype", property(lambda info: info.np_dtype))
+    with tempfile.TemporaryDirectory() as downloads, quiet[0], quiet[1], types:
         builder = tfds.dataset_builders.AdhocBuilder(
             name=name,
             version="1.0.0",

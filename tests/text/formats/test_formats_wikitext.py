@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from realm.text.corpus import CorpusError
 from realm.text.formats import read_documents, read_with_spans, residue
-from realm.text.formats.wikitext import MAX_PARAGRAPH, Namespaces, clean, is_disambiguation
+from realm.text.formats.wikitext import (
+    MAX_PARAGRAPH,
+    Namespaces,
+    clean,
+    is_disambiguation,
+    parsed_line,
+    plain_line,
+)
 
 # wikitext -> running text, links in brackets
 CLEANED = {
@@ -71,6 +78,51 @@ def test_any_wikitext_gives_text_whose_spans_lie_in_it_apart_and_in_order(source
         end = stop
     assert text == text.strip() and not {"\ufdd0", "\ufdd1"} & set(text)
     assert "<!--" not in text or "&" in source or "<nowiki>" in source
+
+
+LINKS = [
+    "[[A]]",
+    "[[A|b c]]",
+    "[[File:x.jpg|y]]",
+    "[[de:Ding]]",
+    "[[de:Ding|t]]",
+    "[[:Category:x]]",
+    "[[#a|b]]",
+    "[[User:x]]",
+]
+LINKS += ["[[A|]]", "[[ | ]]", "[[|b]]", "[[]]", "[[//x y]]", "[[news:x y]]", "[[A#b|c:d]]", "[[Datei:x]]", "[[a:b:c]]"]
+AROUND = [
+    "word",
+    "s",
+    " ",
+    ". ",
+    "news:",
+    "x:",
+    "://",
+    "http",
+    "=",
+    "-",
+    "|",
+    "]",
+    "[",
+    "<",
+    ">",
+    "&amp;",
+    "{{x}}",
+    "*",
+    "'",
+    "é",
+]
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(st.sampled_from(LINKS + AROUND), max_size=8).map("".join))
+def test_a_line_of_simple_links_needs_no_parser_and_reads_the_same(line):
+    namespaces = Namespaces.of({"datei"}, {"kategorie"})
+    plain = plain_line(line, namespaces)
+    assert plain is None or plain == parsed_line(line, namespaces)
+    if line in LINKS[:8]:
+        assert plain is not None
 
 
 TABLE = "\n{|\n|-\n! a\n| [[b]] || style='c' | d\n|}\n"

@@ -1,0 +1,98 @@
+"""`--distributed`: the stages of a preset trained by several processes over one run folder on shared storage.
+
+Process 0 leads: it claims the folder, builds the corpus, writes and refreshes. The others wait for it in the folder,
+not in a collective, which would time out while a large corpus is built. Measuring is left to one process afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import jax
+
+from experiments import pipeline
+from experiments.arguments import UsageError
+from experiments.config import Preset, Stage, to_json
+from experiments.preflight import preflight
+from experiments.warm_start import initial_params, noted_start
+from realm.text.table import BlockTable
+from realm.training.processes import agreed, leads
+from realm.training.run_folder import Existing, RunFolder, read_json, write_json
+
+STARTED = "started.json"
+PLACE = re.compile(r"(.+:[0-9]+),([0-9]+)/([0-9]+)")
+LOOK = 0.2  # seconds between two looks at the folder
+GONE = 30  # seconds that a process which ends waits for the others to end too
+
+
+def join(place: str) -> None:
+    """Makes this process one of several, before jax is used. place: `auto` on TPU pods, SLURM, Open MPI and Kubernetes,
+    else `HOST:PORT,INDEX/COUNT`, with the address at which process 0 shall listen. Raises UsageError."""
+    limits = {"shutdown_timeout_seconds": GONE}
+    if place == "auto":
+        jax.distributed.initialize(**limits)
+        return
+    match = PLACE.fullmatch(place)
+    if not match or int(match[2]) >= int(match[3]):
+        raise UsageError(f"found --distributed {place}, wanted auto, or HOST:PORT,INDEX/COUNT such as node0:7000,1/4")
+    jax.distributed.initialize(match[1], int(match[3]), int(match[2]), **limits)
+
+
+def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
+    """Trains what is left of the preset's stages in `out`, which every process of the job sees.
+
+    A process that fails takes the others with it, as `jax.distributed` has it: at the latest when it is missed for
+    100 seconds. `--resume` goes on, with any number of processes.
+    """
+    token = agreed(time.time_ns() % 2**31)
+    if not leads():
+        table = _corpus_of_leader(out, token)
+        return _stages(preset, table, out, existing)
+    with pipeline.locked(out):
+        pipeline.claim(preset, out, existing)
+        table = pipeline.open_corpus(preset, out)
+        print(pipeline.corpus_line(table), file=sys.stderr)
+        preflight(preset, table)
+        write_json(out / "preset.json", to_json(preset))
+        write_json(out / STARTED, {"job": token, "processes": jax.process_count()})
+        _stages(preset, table, out, existing)
+    print(f"{out} is trained; `realm pretrain {out}/preset.json --out {out} --resume` in one process measures it")
+
+
+def _corpus_of_leader(out: Path, token: int) -> BlockTable:
+    while (read_json(out / STARTED) or {}).get("job") != token:
+        time.sleep(LOOK)
+    return BlockTable.open(out / "corpus")
+
+
+def _stages(preset: Preset, table: BlockTable, out: Path, existing: Existing) -> None:
+    finished: dict[str, Path] = {}
+    for name, stage in preset.stages().items():
+        finished[name] = _stage(name, stage, table, out, finished, existing)
+
+
+def _stage(
+    name: str, stage: Stage, table: BlockTable, out: Path, finished: dict[str, Path], existing: Existing
+) -> Path:
+    folder = out / name
+    if leads():
+        run = RunFolder(folder, existing if folder.exists() else "refuse")
+        run.write_config(to_json(stage) | {"corpus": table.fingerprint})
+        if run.done is None:
+            pipeline.carry_index(name, stage, table, run.path, finished)
+        if agreed(run.done is not None):
+            return folder
+    elif agreed(0):
+        return folder
+    else:
+        while not (folder / "config.json").exists():
+            time.sleep(LOOK)
+        run = RunFolder(folder, "resume")
+    start = noted_start if leads() else lambda stage, finished, path: initial_params(stage, finished)
+    stopped = pipeline.run_to_end(run, f"{name:13s}", stage, table, lambda: start(stage, finished, run.path))
+    if stopped:
+        raise pipeline.Stopped(128 + stopped)
+    return folder
