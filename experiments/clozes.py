@@ -35,7 +35,7 @@ class ClozeSet:
         unit_of = {(units[i].row, units[i].sentence): i for i in range(len(units))}
         kind = table.kinds.index(OBJECT)
         self.clozes: list[Cloze] = []
-        self.examples, self.gold, self.rows, self.left_out = [], [], [], 0
+        hidden, self.gold, self.rows, self.left_out = [], [], [], 0
         for cloze in _sample(read_clozes(folder), limit, seed):
             row = table.rows_of_document(cloze.document)[0]
             span_P6 = table.spans(row)
@@ -46,11 +46,14 @@ class ClozeSet:
                 continue
             position = np.arange(start, end) - table.sentences(row)[sentence, 0]
             unit = units[unit_of[row, sentence]]
-            self.examples.append(self.objective.hidden(unit, position, objective.batch_lengths[-1]))
+            hidden.append((unit, position))
             rows = [r for name in cloze.gold for r in table.rows_of_document(name)]
             self.gold.append(np.array([r for r in rows if cloze.object in table.text(r)]))
             self.rows.append(row)
             self.clozes.append(cloze)
+        longest = 2 + max((len(unit.token_T) for unit, _ in hidden), default=0)
+        length = next(one for one in sorted(objective.batch_lengths) if one >= longest)
+        self.examples = [self.objective.hidden(unit, position, length) for unit, position in hidden]
         self.split_Q = np.array([cloze.split for cloze in self.clozes])
 
     def ranks(self, params: Params, searcher: Searcher) -> np.ndarray:

@@ -17,7 +17,7 @@ from experiments.config import Preset, Stage
 from experiments.console import wide_console
 from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
-from experiments.searching import embedded, exact_searcher, frozen_vectors, search_all
+from experiments.searching import embedded, exact_searcher, frozen_vectors, search_all, stored_vectors
 from experiments.warm_start import initial_params, noted_hashes, start_hashes
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.clozes import ClozeScores
@@ -86,7 +86,7 @@ class Measurement:
             self._add_facts("bm25", "bm25", clozes, clozes.bm25())
         recall, hits, started, scores = {}, {}, None, None
         for name, stage, params in self._towers(every=bool(asked or clozes)):
-            searcher = cache(partial(exact_searcher, stage, params, table))
+            searcher = cache(partial(self._searcher, stage, params))
             if asked:
                 if name in ("start", "open_qa"):  # the reader wants the vectors too
                     kept = frozen_vectors(stage, params, table, self.finished["open_qa"])
@@ -115,6 +115,12 @@ class Measurement:
         if clozes:
             found["facts"] = summary_of_facts(clozes, started, scores)
         return found
+
+    def _searcher(self, stage: Stage, params: Params) -> Searcher:
+        """Exact search over every block as these towers embed it; vectors that a later stage began with are read."""
+        runs = [(one, self.finished[name]) for name, one in self.preset.stages().items() if name in self.finished]
+        kept = stored_vectors(params, self.table, [(one, folder) for one, folder in runs if one.objective.candidates])
+        return exact_searcher(stage, params, self.table) if kept is None else Exact().build(kept)
 
     def _towers(self, every: bool):
         """(name, stage, parameters) of the realm stage's retriever or, with `every`, of all, the untrained first."""

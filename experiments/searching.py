@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from experiments.config import Stage
 from experiments.recipe_of import recipe_of
+from index_refresh import snapshot
 from index_refresh.embed import Embedder, finish
 from index_refresh.generation import verify
 from index_refresh.recipe import Recipe
@@ -50,6 +52,22 @@ def frozen_vectors(stage: Stage, params: Params, table: BlockTable, folder: Path
         return None
     verify(newest)
     return [np.asarray(shard, np.float32) for shard in newest.vectors()]
+
+
+def stored_vectors(params: Params, table: BlockTable, runs: Iterable[tuple[Stage, Path]]) -> list[np.ndarray] | None:
+    """The vectors of a generation in one of the runs (stage, folder) that was made with the very retriever of `params`:
+    they are what embedding would give. None where there is none, or only rounded ones.
+
+    Raises GenerationCorrupt where the files are damaged.
+    """
+    wanted = snapshot.fingerprint({"retriever": jax.device_get(params["retriever"])})
+    for stage, folder in runs:
+        for generation in GenerationStore(folder, recipe_of(stage, table)).all():
+            whole = generation.recipe.vector_dtype == "float32" and len(generation.documents()) == 1
+            if whole and generation.manifest["encoder_fingerprint"] == wanted:
+                verify(generation)
+                return [np.asarray(shard, np.float32) for shard in generation.vectors()]
+    return None
 
 
 def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:

@@ -52,15 +52,16 @@ def preset() -> Preset:
         corpus=CorpusConfig(documents=("sample:corpus",), spans=("sample:spans",), block_length=160, holdout=0.05),
         facts=FactsConfig(),
         questions="sample:questions",
+        max_questions=6000,
         mlm=Stage(
             Mlm(joint=joint, masking=SalientSpan(), max_predictions=6, batch_lengths=(32, 48, 64, 96, 128, 160)),
             Training(steps=450, batch_size=32, optimizer=Optimizer(joint=Rate(1e-3)), **often),
         ),
         ict=Stage(
             Ict(retriever=retriever, batch_lengths=lengths),
-            Training(steps=280, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
+            Training(steps=250, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
         ),
         read=stage(50, Optimizer(Rate(start=10**6), Rate(5e-4)), "ict", "mlm", "never"),
-        realm=stage(100, Optimizer(Rate(7e-5), Rate(5e-4)), "read", "read", "every 50"),
+        realm=stage(90, Optimizer(Rate(7e-5), Rate(5e-4)), "read", "read", "every 45"),
         continue_ict=False,
     )

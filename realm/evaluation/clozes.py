@@ -16,6 +16,8 @@ import numpy as np
 from realm.protocols import Arrays, Objective, Params, Searcher
 from realm.retrieve import Retrieval, queries_of
 
+FEW = 2  # wordpieces of most objects
+
 
 class Guesser(Objective, Protocol):
     """An objective that fills in masked words. `guesses`: likeliest wordpieces [B, M] with retrieval and without, and
@@ -100,12 +102,21 @@ def cloze_scores(
     search: int = 20,
     batch_size: int = 64,
 ) -> ClozeScores:
-    """Scores of `examples` (of one length, as `objective.hidden` makes them), whose gold rows are `gold`."""
+    """Scores of `examples` (of one length, as `objective.hidden` makes them), whose gold rows are `gold`.
+
+    Most objects are one or two wordpieces: such examples are scored together, without the places they leave empty,
+    because every place costs a distribution over the vocabulary for each candidate.
+    """
+    masked_Q = np.array([(one["weight_M"] > 0).sum() for one in examples])
+    order_Q = np.argsort(masked_Q > FEW, kind="stable")
+    examples = [examples[q] for q in order_Q]
     embed = jax.jit(objective.embed_queries)
     guess = jax.jit(objective.guesses)
     parts: list[tuple[np.ndarray, ...]] = []
     search = min(search, searcher.rows)
     for batch, real in _batches(examples, collate, batch_size):
+        if (batch["weight_BM"][:, FEW:] == 0).all():
+            batch = {name: array[:, :FEW] if name.endswith("_BM") else array for name, array in batch.items()}
         q_BE = _embedded(embed, params, batch)
         hits = searcher.search(q_BE, search)
         candidates = retrieval.search(searcher, q_BE, batch["own_B"])
@@ -115,7 +126,8 @@ def cloze_scores(
         masked_BM = batch["weight_BM"] > 0
         right = [np.all((token_BM == batch["target_BM"]) | ~masked_BM, axis=1) for token_BM in (guess_BM, null_BM)]
         parts.append(tuple(array[:real] for array in (hits.id_BK, hits.valid_BK, *right, log_B, log_null_B)))
-    id_QK, valid_QK, *of_reader = (np.concatenate(one) for one in zip(*parts, strict=True))
+    back_Q = np.argsort(order_Q)
+    id_QK, valid_QK, *of_reader = (np.concatenate(one)[back_Q] for one in zip(*parts, strict=True))
     return ClozeScores(ranks(id_QK, valid_QK, gold), search, *of_reader)
 
 
