@@ -107,7 +107,7 @@ def cloze_scores(
     Most objects are one or two wordpieces: such examples are scored together, without the places they leave empty,
     because every place costs a distribution over the vocabulary for each candidate.
     """
-    masked_Q = np.array([(one["weight_M"] > 0).sum() for one in examples])
+    masked_Q = (collate(list(examples))["weight_BM"] > 0).sum(axis=1)
     order_Q = np.argsort(masked_Q > FEW, kind="stable")
     examples = [examples[q] for q in order_Q]
     embed = jax.jit(objective.embed_queries)

@@ -22,7 +22,12 @@ class Plain:
         return batch | {"searched": retrieved}
 
     def guesses(self, params, batch):
-        return batch["guess"], batch["null_guess"], batch["guess"].sum(axis=1), jnp.zeros(len(batch["guess"]))
+        return (
+            batch["guess_BM"],
+            batch["null_guess_BM"],
+            batch["guess_BM"].sum(axis=1),
+            jnp.zeros(len(batch["guess_BM"])),
+        )
 
 
 class Nearest:
@@ -49,19 +54,20 @@ def example(row, guess, null_guess, target, weight):
     return {
         "query_vector": np.array([row, 0.0], np.float32),
         "own_B": np.int32(-1),
-        "guess": np.array(guess),
-        "null_guess": np.array(null_guess),
+        "guess_BM": np.array(guess),
+        "null_guess_BM": np.array(null_guess),
         "target_BM": np.array(target),
         "weight_BM": np.array(weight, np.float32),
     }
 
 
 EXAMPLES = [
-    example(0, [7, 8], [7, 8], [7, 8], [1, 1]),
-    example(1, [7, 9], [0, 0], [7, 8], [1, 1]),  # one of two wordpieces wrong
-    example(2, [7, 9], [7, 1], [7, 0], [1, 0]),  # the wrong one is no masked place
+    example(0, [7, 8, 0], [7, 8, 0], [7, 8, 0], [1, 1, 0]),
+    example(3, [7, 8, 9], [7, 8, 0], [7, 8, 9], [1, 1, 1]),  # of more places than most: scored apart, told in its place
+    example(1, [7, 9, 0], [0, 0, 0], [7, 8, 0], [1, 1, 0]),  # one of two wordpieces wrong
+    example(2, [7, 9, 0], [7, 1, 0], [7, 0, 0], [1, 0, 0]),  # the wrong one is no masked place
 ]
-GOLD = [np.array([1]), np.array([4]), np.array([2, 3])]
+GOLD = [np.array([1]), np.array([0]), np.array([4]), np.array([2, 3])]
 
 
 def test_the_rank_is_that_of_the_first_valid_gold_row():
@@ -84,19 +90,19 @@ def test_scores_by_hand_whatever_the_batch(batch_size):
         search=4,
         batch_size=batch_size,
     )
-    assert scores.rank_Q.tolist() == [1, 4, 0]
-    assert scores.correct_Q.tolist() == [True, False, True]
-    assert scores.correct_null_Q.tolist() == [True, False, True]
-    assert scores.log_prob_Q.tolist() == [15, 16, 16] and scores.log_prob_null_Q.tolist() == [0, 0, 0]
-    assert scores.recall(1).tolist() == [False, False, True] and scores.recall(4).sum() == 2
+    assert scores.rank_Q.tolist() == [1, 2, 4, 0]
+    assert scores.correct_Q.tolist() == [True, True, False, True]
+    assert scores.correct_null_Q.tolist() == [True, False, False, True]
+    assert scores.log_prob_Q.tolist() == [15, 24, 16, 16] and scores.log_prob_null_Q.tolist() == [0] * 4
+    assert scores.recall(1).tolist() == [False, False, False, True] and scores.recall(4).sum() == 3
 
 
 def test_ranks_and_rows_without_a_reader_agree_with_the_scores():
     shared = {"collate": collate, "searcher": Nearest(), "batch_size": 2}
     params = {"retriever": jnp.float32(1.0)}
-    assert cloze_ranks(Plain(), params, EXAMPLES, GOLD, search=4, **shared).tolist() == [1, 4, 0]
+    assert cloze_ranks(Plain(), params, EXAMPLES, GOLD, search=4, **shared).tolist() == [1, 2, 4, 0]
     found = cloze_rows(Plain(), params, EXAMPLES, k=4, **shared)
-    assert found.tolist() == [[0, 1, 2, -1], [1, 2, 3, -1], [2, 3, 4, -1]]
+    assert found.tolist() == [[0, 1, 2, -1], [3, 4, 0, -1], [1, 2, 3, -1], [2, 3, 4, -1]]
 
 
 def test_recall_beyond_what_was_searched_does_not_exist():
