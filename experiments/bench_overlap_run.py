@@ -15,6 +15,7 @@ from typing import Any
 
 from experiments.ages import read_ages
 from experiments.compiled import keep_compiled
+from experiments.config import to_json
 from experiments.presets import facts
 from experiments.recipe_of import recipe_of
 from index_refresh.process import Process
@@ -66,7 +67,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     refresh = replace(preset.realm.refresh, schedule=spec["schedule"], index=INDEXES[spec["index"]](), engine=engine)
     stage = replace(preset.realm, training=training, refresh=refresh)
     place, queue = RunFolder(folder, "overwrite" if folder.exists() else "refuse"), Queue(folder)
-    place.write_config({})
+    place.write_config(to_json(stage))
     refresher = engine.start(recipe_of(stage, table), parse_schedule(spec["schedule"]), place.path, report=queue)
     try:
         train(
