@@ -24,7 +24,7 @@ from realm.training.lookup import Found, IndexTooOld, Lookup
 from realm.training.mesh import data_mesh, replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.optimizer import Optimizer
-from realm.training.processes import Ballot, Ballots, leads, rows_of_all, rows_of_this, several
+from realm.training.processes import Ballot, Ballots, any_of_all, leads, rows_of_all, rows_of_this, several
 from realm.training.run_folder import RunFolder
 from realm.training.signals import StopSignal
 from realm.training.step import init_state, make_step
@@ -167,6 +167,10 @@ class _Loop:
             if self.objective.candidates:
                 self._open_index()
             self._steps(batches, stop)
+            # The last step's own boundary has no step after it whose count could tell the others.
+            if any_of_all(stop.asked):
+                stop.note_of_another()
+                self.report(f"stopped by {stop.name} after step {int(self.state['step'])}; go on with --resume")
         finally:
             stop.restore()
             batches.close()
@@ -226,7 +230,6 @@ class _Loop:
                 self._save(ahead[1] if ahead else None)
             if count.stop:
                 stop.note_of_another()
-                self.report(f"stopped by {stop.name} after step {number + 1}; go on with --resume")
                 return
 
     def _next(self, batches: Iterator[Arrays], number: int) -> tuple[Arrays, Found | None]:

@@ -72,6 +72,11 @@ def agreed(value: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int32(value))) if several() else value
 
 
+def any_of_all(value: bool) -> bool:
+    """Whether it holds in any process; a collective, as `agreed`."""
+    return bool(multihost_utils.process_allgather(np.int32(value)).any()) if several() else value
+
+
 def local_copy(tree: Any) -> Any:
     """A replicated tree as this process can compute with alone; the tree itself in a job of one process."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree) if several() else tree
