@@ -25,7 +25,7 @@ from realm.training.run_folder import Existing, RunFolder, read_json, write_json
 STARTED = "started.json"
 PLACE = re.compile(r"(.+:[0-9]+),([0-9]+)/([0-9]+)")
 LOOK = 0.2  # seconds between two looks at the folder
-GONE = 30  # seconds that a process which ends waits for the others to end too
+GONE = 10  # seconds that a process which ends waits for the others to end too
 
 
 def join(place: str) -> None:

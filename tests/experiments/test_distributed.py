@@ -109,7 +109,7 @@ def test_a_signal_to_one_process_stops_all_at_one_step_and_the_job_goes_on(stopp
 
 def test_all_processes_search_the_same_generation_at_every_step(stopped_and_resumed):
     leader, other = logs(stopped_and_resumed[0])
-    assert len(swaps(leader)) >= 3
+    assert len(swaps(leader)) >= 2
     assert swaps(leader) == swaps(other)
     for one, two in zip(leader, other, strict=True):
         if "loss" in one:
