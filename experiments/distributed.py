@@ -6,9 +6,11 @@ not in a collective, which would time out while a large corpus is built. Measuri
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import jax
@@ -47,6 +49,16 @@ def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
     A process that fails takes the others with it, as `jax.distributed` has it: at the latest when it is missed for
     100 seconds. `--resume` goes on, with any number of processes.
     """
+    try:
+        _train(preset, out, existing)
+    except Exception as error:
+        # jax would wait at the exit for processes that wait for this one, and then abort.
+        ours = type(error).__module__.split(".")[0] in ("realm", "index_refresh", "experiments")
+        print(f"realm: {error}" if ours else traceback.format_exc(), file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def _train(preset: Preset, out: Path, existing: Existing) -> None:
     token = agreed(time.time_ns() % 2**31)
     if not leads():
         table = _corpus_of_leader(out, token)

@@ -24,7 +24,7 @@ def test_the_short_drill(tmp_path):
     sums = answer["sums"]
     assert (sums["torn"], sums["lost"], sums["wrong_results"], sums["unnoticed"]) == (0, 0, 0, 0)
     assert sum(row["tries"] for row in answer["rows"] if row["name"].startswith("power cut")) == 20
-    assert len(answer["rows"]) == 12 and all(row["tries"] > 0 for row in answer["rows"][4:])
+    assert len(answer["rows"]) == 14 and all(row["tries"] > 0 for row in answer["rows"][6:])
 
 
 PLANT = """
