@@ -11,6 +11,7 @@ import re
 import sys
 import time
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
 import jax
@@ -49,29 +50,30 @@ def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
     A process that fails takes the others with it, as `jax.distributed` has it: at the latest when it is missed for
     100 seconds. `--resume` goes on, with any number of processes.
     """
-    try:
-        _train(preset, out, existing)
-    except Exception as error:
-        # jax would wait at the exit for processes that wait for this one, and then abort.
-        ours = type(error).__module__.split(".")[0] in ("realm", "index_refresh", "experiments")
-        print(f"realm: {error}" if ours else traceback.format_exc(), file=sys.stderr, flush=True)
-        os._exit(1)
-
-
-def _train(preset: Preset, out: Path, existing: Existing) -> None:
     token = agreed(time.time_ns() % 2**31)
     if not leads():
         table = _corpus_of_leader(out, token)
         return _stages(preset, table, out, existing)
-    with pipeline.locked(out):
-        pipeline.claim(preset, out, existing)
-        table = pipeline.open_corpus(preset, out)
-        print(pipeline.corpus_line(table), file=sys.stderr)
-        preflight(preset, table)
-        write_json(out / "preset.json", to_json(preset))
-        write_json(out / STARTED, {"job": token, "processes": jax.process_count()})
+    with ExitStack() as held:
+        try:
+            held.enter_context(pipeline.locked(out))
+            pipeline.claim(preset, out, existing)
+            table = pipeline.open_corpus(preset, out)
+            print(pipeline.corpus_line(table), file=sys.stderr)
+            preflight(preset, table)
+            write_json(out / "preset.json", to_json(preset))
+            write_json(out / STARTED, {"job": token, "processes": jax.process_count()})
+        except Exception as error:
+            _leave(error)
         _stages(preset, table, out, existing)
     print(f"{out} is trained; `realm pretrain {out}/preset.json --out {out} --resume` in one process measures it")
+
+
+def _leave(error: Exception) -> None:
+    """Ends this process at once: at an exit in order jax waits for the others, which wait for this one, and aborts."""
+    ours = type(error).__module__.split(".")[0] in ("realm", "index_refresh", "experiments")
+    print(f"realm: {error}" if ours else traceback.format_exc(), file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _corpus_of_leader(out: Path, token: int) -> BlockTable:
