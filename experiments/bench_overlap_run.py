@@ -67,7 +67,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     refresh = replace(preset.realm.refresh, schedule=spec["schedule"], index=INDEXES[spec["index"]](), engine=engine)
     stage = replace(preset.realm, training=training, refresh=refresh)
     place, queue = RunFolder(folder, "overwrite" if folder.exists() else "refuse"), Queue(folder)
-    place.write_config(to_json(stage))
+    place.write_config({"training": to_json(training)})
     refresher = engine.start(recipe_of(stage, table), parse_schedule(spec["schedule"]), place.path, report=queue)
     try:
         train(
