@@ -89,7 +89,7 @@ class Lookup:
         self.count = Ballot()  # of what all processes said at the boundary before
         self.fresh = True  # nothing was trained since the start or resume
         self.warned: int | None = None  # the generation whose age was complained of
-        rows = NamedSharding(mesh, PartitionSpec("data"))
+        rows = NamedSharding(mesh, PartitionSpec("data")) if several() else None
         self._embed = jax.jit(objective.embed_queries, out_shardings=rows)
         self._scores = jax.jit(lambda towers, ready: objective.scores(towers, ready), out_shardings=rows)
 

@@ -135,7 +135,8 @@ class _Loop:
         self._restore(init)
 
     def _restore(self, init: Callable[[], Params]) -> None:
-        state = init_state(self.objective, self.training.optimizer, init(), self.training.steps)
+        params = init() if several() else replicate(init(), self.mesh)
+        state = init_state(self.objective, self.training.optimizer, params, self.training.steps)
         state = replicate(state, self.mesh)
         self.generation, self.pending = None, None
         if self.checkpoints.steps():
