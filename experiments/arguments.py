@@ -15,6 +15,12 @@ class UsageError(ValueError):
     """A command that cannot be understood; the message says what to type."""
 
 
+def is_ours(error: BaseException) -> bool:
+    """Whether the message is the whole story: the named errors of this project, and what the file system says."""
+    packages = ("realm", "index_refresh", "experiments")
+    return isinstance(error, OSError) or type(error).__module__.split(".")[0] in packages
+
+
 def leading(arguments: list[str]) -> tuple[list[str], list[str]]:
     """What stands before the first option, and the rest."""
     cut = next((place for place, one in enumerate(arguments) if one.startswith("-")), len(arguments))

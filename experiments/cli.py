@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.arguments import UsageError, at_least_one, make_room, parse, run_and, write_answer
+from experiments.arguments import UsageError, at_least_one, is_ours, make_room, parse, run_and, write_answer
 from experiments.ask_command import ask, hotswap
 from experiments.data_command import data
 from experiments.figure_command import figure
@@ -132,19 +132,10 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, RuntimeError, OSError, TypeError) as error:
-        if not _is_ours(error):
+        if not is_ours(error):
             raise
         print(f"realm: {error}", file=sys.stderr)
         return 1
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Whether the message is the whole story: the named errors of this project, and what the file system says."""
-    return isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
-        "realm",
-        "index_refresh",
-        "experiments",
-    )
 
 
 def _verb(arguments: list[str]) -> int:

@@ -17,17 +17,15 @@ from pathlib import Path
 import jax
 
 from experiments import pipeline
-from experiments.arguments import UsageError
-from experiments.config import Preset, Stage, to_json
+from experiments.arguments import UsageError, is_ours
+from experiments.config import Preset, to_json
 from experiments.preflight import preflight
-from experiments.warm_start import initial_params, noted_start
 from realm.text.table import BlockTable
 from realm.training.processes import agreed, leads
-from realm.training.run_folder import Existing, RunFolder, read_json, write_json
+from realm.training.run_folder import Existing, read_json, write_json
 
 STARTED = "started.json"
 PLACE = re.compile(r"(.+:[0-9]+),([0-9]+)/([0-9]+)")
-LOOK = 0.2  # seconds between two looks at the folder
 GONE = 10  # seconds that a process which ends waits for the others to end too
 
 
@@ -71,42 +69,17 @@ def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
 
 def _leave(error: Exception) -> None:
     """Ends this process at once: at an exit in order jax waits for the others, which wait for this one, and aborts."""
-    ours = type(error).__module__.split(".")[0] in ("realm", "index_refresh", "experiments")
-    print(f"realm: {error}" if ours else traceback.format_exc(), file=sys.stderr, flush=True)
+    print(f"realm: {error}" if is_ours(error) else traceback.format_exc(), file=sys.stderr, flush=True)
     os._exit(1)
 
 
 def _corpus_of_leader(out: Path, token: int) -> BlockTable:
     while (read_json(out / STARTED) or {}).get("job") != token:
-        time.sleep(LOOK)
+        time.sleep(pipeline.LOOK)
     return BlockTable.open(out / "corpus")
 
 
 def _stages(preset: Preset, table: BlockTable, out: Path, existing: Existing) -> None:
     finished: dict[str, Path] = {}
     for name, stage in preset.stages().items():
-        finished[name] = _stage(name, stage, table, out, finished, existing)
-
-
-def _stage(
-    name: str, stage: Stage, table: BlockTable, out: Path, finished: dict[str, Path], existing: Existing
-) -> Path:
-    folder = out / name
-    if leads():
-        run = RunFolder(folder, existing if folder.exists() else "refuse")
-        run.write_config(to_json(stage) | {"corpus": table.fingerprint})
-        if run.done is None:
-            pipeline.carry_index(name, stage, table, run.path, finished)
-        if agreed(run.done is not None):
-            return folder
-    elif agreed(0):
-        return folder
-    else:
-        while not (folder / "config.json").exists():
-            time.sleep(LOOK)
-        run = RunFolder(folder, "resume")
-    start = noted_start if leads() else lambda stage, finished, path: initial_params(stage, finished)
-    stopped = pipeline.run_to_end(run, f"{name:13s}", stage, table, lambda: start(stage, finished, run.path))
-    if stopped:
-        raise pipeline.Stopped(128 + stopped)
-    return folder
+        finished[name] = pipeline.run_stage(name, stage, table, out, finished, existing)

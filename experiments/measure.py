@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from experiments.config import Preset, Stage
 from experiments.console import wide_console
 from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
-from experiments.searching import embedded, exact_searcher, frozen_vectors, search_all, stored_vectors
+from experiments.searching import block_vectors, search_all
 from experiments.warm_start import initial_params, noted_hashes, start_hashes
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.clozes import ClozeScores
@@ -89,8 +89,7 @@ class Measurement:
             searcher = cache(partial(self._searcher, stage, params))
             if asked:
                 if name in ("start", "open_qa"):  # the reader wants the vectors too
-                    kept = frozen_vectors(stage, params, table, self.finished["open_qa"])
-                    stored = StoredRows(embedded(stage, params, table) if kept is None else kept)
+                    stored = StoredRows(self._vectors(stage, params))
                     searcher = cache(partial(Exact().build, [stored.vector_NE]))
                 q_QE = embed_questions(stage.objective, params, table, asked.questions)
                 hits[name] = search_all(searcher(), q_QE, max(KS))
@@ -116,11 +115,14 @@ class Measurement:
             found["facts"] = summary_of_facts(clozes, started, scores)
         return found
 
+    def _vectors(self, stage: Stage, params: Params) -> Iterable[np.ndarray]:
+        """Those of every block by these towers; what a stage of this job began with is read."""
+        stages = self.preset.stages()
+        runs = [(one, self.finished[name]) for name, one in stages.items() if name in self.finished]
+        return block_vectors(stage, params, self.table, [run for run in runs if run[0].objective.candidates])
+
     def _searcher(self, stage: Stage, params: Params) -> Searcher:
-        """Exact search over every block as these towers embed it; vectors that a later stage began with are read."""
-        runs = [(one, self.finished[name]) for name, one in self.preset.stages().items() if name in self.finished]
-        kept = stored_vectors(params, self.table, [(one, folder) for one, folder in runs if one.objective.candidates])
-        return exact_searcher(stage, params, self.table) if kept is None else Exact().build(kept)
+        return Exact().build(self._vectors(stage, params))
 
     def _towers(self, every: bool):
         """(name, stage, parameters) of the realm stage's retriever or, with `every`, of all, the untrained first."""

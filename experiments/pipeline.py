@@ -35,7 +35,7 @@ from realm.text.facts import FILES, FactsConfig, write_facts
 from realm.text.table import BlockTable
 from realm.training.loop import train
 from realm.training.metrics import ProgressLine, read_metrics
-from realm.training.processes import leads
+from realm.training.processes import agreed, leads
 from realm.training.run_folder import (
     DELETED,
     Existing,
@@ -48,6 +48,7 @@ from realm.training.run_folder import (
 )
 
 LOCK, FACTS = ".lock", "facts"
+LOOK = 0.2  # seconds between two looks for what another process writes
 # What a job may leave in its folder while it has no preset.json.
 OWN = (LOCK, DELETED, "corpus", FACTS, "preset.json.partial")
 # What a resumed job may have other than its preset.json says, besides what a stage may. Not a stage's own questions.
@@ -178,12 +179,19 @@ def run_stage(
     name: str, stage: Stage, table: BlockTable, out: Path, finished: dict[str, Path], existing: Existing
 ) -> Path:
     """Trains one stage to its end, or leaves a finished one as it is. Returns its run folder."""
-    folder = out / name
-    run = RunFolder(folder, existing if folder.exists() else "refuse")
-    run.write_config(to_json(stage) | {"corpus": table.fingerprint})
-    if run.done:
+    folder, done = out / name, False
+    if leads():
+        run = RunFolder(folder, existing if folder.exists() else "refuse")
+        run.write_config(to_json(stage) | {"corpus": table.fingerprint})
+        done = run.done is not None
+        if not done:
+            carry_index(name, stage, table, run.path, finished)
+    if agreed(done):
         return folder
-    carry_index(name, stage, table, run.path, finished)
+    if not leads():
+        while not (folder / "config.json").exists():  # shared storage shows it later here
+            time.sleep(LOOK)
+        run = RunFolder(folder, "resume")
     stopped = run_to_end(run, f"{name:13s}", stage, table, lambda: noted_start(stage, finished, run.path))
     if stopped:
         raise Stopped(128 + stopped)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from experiments.config import Stage
 from experiments.recipe_of import recipe_of
-from index_refresh import snapshot
 from index_refresh.embed import Embedder, finish
 from index_refresh.generation import verify
 from index_refresh.recipe import Recipe
@@ -36,38 +34,30 @@ def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.nda
         yield finish(embedder.shard(low, min(low + refresh.shard_rows, table.indexed), lambda done: None))
 
 
-def frozen_vectors(stage: Stage, params: Params, table: BlockTable, folder: Path) -> list[np.ndarray] | None:
-    """The vectors of the newest generation in the stage's `folder`, where its block tower has the very bits of that of
-    `params` and stays frozen: they are what embedding would give. None where they are not, or were rounded.
+def block_vectors(
+    stage: Stage, params: Params, table: BlockTable, runs: Iterable[tuple[Stage, Path]]
+) -> Iterable[np.ndarray]:
+    """Every block's vector by the towers in `params`, as float32 shards in row order: read where a generation of one of
+    the `runs` (stage, folder) was made by the very block side of `params`, embedded now where none was.
 
-    Raises GenerationCorrupt where the files are damaged.
+    Raises GenerationCorrupt where the files of such a generation are damaged.
     """
-    wanted = stage.objective.frozen(params) if hasattr(stage.objective, "frozen") else {}
-    if not wanted:
-        return None
-    newest = GenerationStore(folder, recipe_of(stage, table)).newest()
-    if newest is None or newest.recipe.vector_dtype != "float32":
-        return None
-    if tree_hash(stage.objective.frozen(newest.query_params())) != tree_hash(wanted):
-        return None
-    verify(newest)
-    return [np.asarray(shard, np.float32) for shard in newest.vectors()]
-
-
-def stored_vectors(params: Params, table: BlockTable, runs: Iterable[tuple[Stage, Path]]) -> list[np.ndarray] | None:
-    """The vectors of a generation in one of the runs (stage, folder) that was made with the very retriever of `params`:
-    they are what embedding would give. None where there is none, or only rounded ones.
-
-    Raises GenerationCorrupt where the files are damaged.
-    """
-    wanted = snapshot.fingerprint({"retriever": jax.device_get(params["retriever"])})
-    for stage, folder in runs:
-        for generation in GenerationStore(folder, recipe_of(stage, table)).all():
-            whole = generation.recipe.vector_dtype == "float32" and len(generation.documents()) == 1
-            if whole and generation.manifest["encoder_fingerprint"] == wanted:
+    wanted = tree_hash(_block_side(params))
+    for own, folder in runs:
+        recipe = recipe_of(own, table)
+        for generation in GenerationStore(folder, recipe).all():
+            same_recipe = generation.manifest["recipe"] == recipe.settings() and len(generation.documents()) == 1
+            if not same_recipe or recipe.vector_dtype != "float32":  # rounded, or of several steps
+                continue
+            if tree_hash(_block_side(generation.query_params())) == wanted:
                 verify(generation)
-                return [np.asarray(shard, np.float32) for shard in generation.vectors()]
-    return None
+                return generation.vectors()
+    return embedded(stage, params, table)
+
+
+def _block_side(params: Params) -> Params:
+    """What a block's vector depends on: its own tower, or the shared one."""
+    return params["retriever"].get("block", params["retriever"])
 
 
 def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:

@@ -18,7 +18,7 @@ from experiments.locate import Run, open_run
 from experiments.measure import masked_words, masked_words_line
 from experiments.open_answers import AnswerTable, StoredRows
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
-from experiments.searching import embedded, exact_searcher, frozen_vectors, search_all
+from experiments.searching import block_vectors, exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.scores import Mode
 from realm.evaluation.table import ResultTable
@@ -56,12 +56,8 @@ def evaluate_run(
     asked = asked_of(
         run.preset if own else replace(run.preset, questions=questions, max_questions=None), run.table, limit
     )
-
-    def all_vectors() -> list[np.ndarray]:
-        kept = frozen_vectors(run.stage, params, run.table, run.folder)
-        return list(embedded(run.stage, params, run.table)) if kept is None else kept
-
-    vectors = cache(all_vectors)
+    runs = [(run.stage, run.folder)] if run.stage.objective.candidates else []
+    vectors = cache(lambda: list(block_vectors(run.stage, params, run.table, runs)))
     if "retriever" in params and asked:
         found["recall"], hits, bm25 = _recall(run, params, step, asked, vectors(), console)
     if isinstance(run.stage.objective, OpenQa):

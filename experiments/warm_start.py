@@ -19,6 +19,7 @@ from realm.models.tree_hash import tree_hash
 from realm.protocols import Params
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
+from realm.training.processes import leads
 from realm.training.run_folder import read_json, write_json
 
 RUN = "run:"
@@ -65,7 +66,7 @@ def noted_start(stage: Stage, finished: dict[str, Path], folder: Path) -> Params
     Where it starts from may train on meanwhile, and is then no witness of what it was.
     """
     params = initial_params(stage, finished)
-    if hasattr(stage.objective, "frozen") and not has_checkpoint(folder):
+    if leads() and hasattr(stage.objective, "frozen") and not has_checkpoint(folder):
         write_json(folder / START_HASHES, start_hashes(stage, params))
     return params
 

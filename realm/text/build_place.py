@@ -52,7 +52,7 @@ def place(
 ) -> np.ndarray:
     """int64 [P, 6], the usable spans in text order: sentence, token start and end, character start and end, label.
 
-    sentence_S4: the sentences as `lay_sentences` gives them, sentence_D1 where each document's begin; offsets of both
+    sentence_S4: the sentences as `lay_all` gives them, sentence_D1 where each document's begin; offsets of both
     count in the whole of `encoded`. `skips` counts the rest by reason: REASONS, "same date found twice", "overlaps a
     longer span". The longest in characters is taken first, a file's span before the finder's.
     """

@@ -14,7 +14,6 @@ import numpy as np
 
 from realm.text.build_encode import Encoded
 from realm.text.sentences import sentence_spans
-from realm.text.tokenizer import Encoding
 
 
 def lay_all(
@@ -48,14 +47,6 @@ def lay_all(
     owner_S = owner_S[first]
     row_S4, owner_S = _split(row_S4, owner_S, encoded, room_D, counts)
     return row_S4, np.append(0, np.cumsum(np.bincount(owner_S, minlength=len(texts))))
-
-
-def lay_sentences(text: str, encoding: Encoding, *, room: int, language: str, counts: Counter) -> np.ndarray:
-    """Sentences of one document, int32 [S, 4], as `lay_all` lays those of many; `room` as there."""
-    ends = np.array([0, len(text) + 1]), np.array([0, len(encoding.id_T)])
-    encoded = Encoded(text, np.zeros(0), *ends, *encoding, np.zeros(0))
-    row_S4, _ = lay_all([text], encoded, room_D=np.array([room]), language=language, counts=counts)
-    return row_S4.astype(np.int32)
 
 
 def _split(

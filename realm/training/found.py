@@ -8,6 +8,7 @@ import numpy as np
 
 from realm.protocols import Arrays
 from realm.retrieve import Candidates
+from realm.training.processes import rows_of_all, rows_of_this
 
 
 class Found(NamedTuple):
@@ -19,14 +20,15 @@ class Found(NamedTuple):
     asked_step: int
 
     def arrays(self) -> Arrays:
-        """For a checkpoint."""
-        return self.candidates._asdict() | {"origin": np.array(self[1:], np.int64)}
+        """For a checkpoint: the rows of every process; all of them call it together."""
+        return rows_of_all(self.candidates._asdict()) | {"origin": np.array(self[1:], np.int64)}
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Found:
+        """Out of a checkpoint: the rows of this process."""
         arrays = {name: np.asarray(value) for name, value in arrays.items()}
         origin = arrays.pop("origin").tolist()
-        return cls(Candidates(**arrays), *origin)
+        return cls(Candidates(**rows_of_this(arrays)), *origin)
 
     def ages(self, step: int) -> dict[str, int]:
         """For the batch that update `step` (counted from 0) is made of: how old documents and queries are, in steps."""

@@ -24,7 +24,7 @@ from realm.training.lookup import Found, IndexTooOld, Lookup
 from realm.training.mesh import data_mesh, replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.optimizer import Optimizer
-from realm.training.processes import Ballot, Ballots, any_of_all, leads, rows_of_all, rows_of_this, several
+from realm.training.processes import Ballot, Ballots, any_of_all, leads, several
 from realm.training.run_folder import RunFolder
 from realm.training.signals import StopSignal
 from realm.training.step import init_state, make_step
@@ -135,8 +135,7 @@ class _Loop:
         self._restore(init)
 
     def _restore(self, init: Callable[[], Params]) -> None:
-        params = init() if several() else replicate(init(), self.mesh)
-        state = init_state(self.objective, self.training.optimizer, params, self.training.steps)
+        state = init_state(self.objective, self.training.optimizer, init(), self.training.steps)
         state = replicate(state, self.mesh)
         self.generation, self.pending = None, None
         if self.checkpoints.steps():
@@ -198,7 +197,7 @@ class _Loop:
 
     def _steps(self, batches: Iterator[Arrays], stop: StopSignal) -> None:
         training, lookup = self.training, self.lookup
-        ahead = (next(batches), _found_again(self.pending)) if self.pending else None
+        ahead = (next(batches), Found.of_arrays(self.pending)) if self.pending else None
         ballots = Ballots(self.mesh)
         last: Dispatched | None = None
         for number in range(self.start, training.steps):
@@ -230,7 +229,6 @@ class _Loop:
                 last = None
                 self._save(ahead[1] if ahead else None)
             if count.stop:
-                stop.note_of_another()
                 return
 
     def _next(self, batches: Iterator[Arrays], number: int) -> tuple[Arrays, Found | None]:
@@ -254,17 +252,5 @@ class _Loop:
 
     def _save(self, ahead: Found | None) -> None:
         number = self.lookup.number if self.lookup else None
-        pending = None
-        if ahead:
-            arrays = ahead.arrays()
-            origin = {"origin": arrays.pop("origin")}
-            pending = rows_of_all(arrays) | origin
-        step = self.checkpoints.save(self.state, number, pending)
+        step = self.checkpoints.save(self.state, number, ahead.arrays() if ahead else None)
         self.report(f"checkpoint at step {step}")
-
-
-def _found_again(pending: Arrays) -> Found:
-    """What this process had found ahead, of what a checkpoint has of all."""
-    arrays = dict(pending)
-    origin = {"origin": arrays.pop("origin")}
-    return Found.of_arrays(rows_of_this(arrays) | origin)

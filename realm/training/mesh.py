@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from realm.protocols import Arrays
+from realm.training.processes import several
 
 
 class MeshError(ValueError):
@@ -24,7 +25,7 @@ def data_mesh(devices: int | None = None) -> Mesh:
     count = len(available) if devices is None else devices
     if not 1 <= count <= len(available):
         raise MeshError(f"{count} devices asked, {len(available)} available ({available[0].platform})")
-    if jax.process_count() > 1:  # rows of one process lie side by side: slots count on it
+    if several():  # rows of one process lie side by side: slots count on it
         if count < len(available):
             raise MeshError(f"{count} devices asked of {len(available)} in {jax.process_count()} processes, wanted all")
         available = sorted(available, key=lambda device: (device.process_index, device.id))

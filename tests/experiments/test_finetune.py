@@ -16,7 +16,7 @@ from experiments.finetune_command import Finetune, _chosen
 from experiments.locate import open_retrieving, open_run
 from experiments.open_answers import FrozenMoved, frozen_proof
 from experiments.presets import PRESETS
-from experiments.searching import embedded, frozen_vectors
+from experiments.searching import block_vectors, embedded
 from experiments.warm_start import (
     PreflightError,
     check_run,
@@ -112,15 +112,17 @@ def test_the_block_tower_is_that_of_ict_and_the_question_tower_is_not(job):
     assert proof["frozen"] and proof["before"] == proof["after"]
 
 
-def test_vectors_of_a_frozen_block_tower_are_taken_over_and_no_others(job):
+def test_vectors_of_a_frozen_block_tower_are_taken_over_and_no_others(job, monkeypatch):
     run, params = open_run(job), restore_params(job / "open_qa" / "checkpoints")[0]
-    kept = frozen_vectors(run.stage, params, run.table, run.folder)
     afresh = list(embedded(run.stage, params, run.table))
-    assert np.concatenate(kept).tobytes() == np.concatenate(afresh).tobytes()
+    monkeypatch.setattr("experiments.searching.embedded", lambda *_: None)
+    kept = block_vectors(run.stage, params, run.table, [(run.stage, run.folder)])
+    assert np.concatenate(list(kept)).tobytes() == np.concatenate(afresh).tobytes()
     moved = params | {"retriever": params["retriever"] | {"block": params["retriever"]["query"]}}
-    assert frozen_vectors(run.stage, moved, run.table, run.folder) is None
-    trained = dataclasses.replace(run.stage.objective, vectors="blocks", train_documents=True)
-    assert frozen_vectors(dataclasses.replace(run.stage, objective=trained), params, run.table, run.folder) is None
+    assert block_vectors(run.stage, moved, run.table, [(run.stage, run.folder)]) is None
+    objective = dataclasses.replace(run.stage.objective, vectors="blocks", train_documents=True)
+    trained = dataclasses.replace(run.stage, objective=objective)
+    assert block_vectors(trained, params, run.table, [(trained, run.folder)]) is None
 
 
 def test_a_reader_may_start_from_other_weights_than_the_retriever():

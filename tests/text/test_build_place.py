@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_tables import lay_sentences
 
 from realm.text.build_encode import WordEncoder
 from realm.text.build_place import DATE, Spans, place
-from realm.text.cut import lay_sentences
 from realm.text.tokenizer import Tokenizer
 
 BERT = Tokenizer.load(None)
