@@ -59,9 +59,9 @@ def preset() -> Preset:
         ),
         ict=Stage(
             Ict(retriever=retriever, batch_lengths=lengths),
-            Training(steps=280, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
+            Training(steps=250, batch_size=96, optimizer=Optimizer(retriever=Rate(5e-4)), **often),
         ),
         read=stage(50, Optimizer(Rate(start=10**6), Rate(5e-4)), "ict", "mlm", "never"),
-        realm=stage(100, Optimizer(Rate(7e-5), Rate(5e-4)), "read", "read", "every 50"),
+        realm=stage(90, Optimizer(Rate(7e-5), Rate(5e-4)), "read", "read", "every 45"),
         continue_ict=False,
     )

@@ -99,6 +99,13 @@ def test_searching_with_the_generations_own_tower_makes_queries_as_old_as_docume
 SAME = ("loss", "loss_null", "utility", "null_probability", "entropy", "weight", "own_block_hits", "grad_norm")
 
 
+def assert_same_metrics(one, other):
+    for name in SAME:
+        # The utility is what is left of two float32 losses, and keeps their rounding however small it is itself.
+        spacing = 1e-6 * max(1.0, one["loss_null"]) if name == "utility" else 1e-6
+        assert other[name] == pytest.approx(one[name], rel=1e-6, abs=spacing), name
+
+
 @pytest.mark.parametrize("step", [0, 2, 5])
 def test_a_step_on_eight_devices_has_the_metrics_of_one(table, tmp_path, step):
     # From one and the same state, at the start, before and after the retriever has moved; the restored checkpoint was
@@ -115,8 +122,7 @@ def test_a_step_on_eight_devices_has_the_metrics_of_one(table, tmp_path, step):
         run_job(table, folder, existing="resume", training=dataclasses.replace(every, devices=devices))
         records[devices] = steps_of(folder)[reached]
     assert records[1]["step"] == records[8]["step"] > step
-    for name in SAME:
-        assert records[8][name] == pytest.approx(records[1][name], rel=1e-6, abs=1e-6), name
+    assert_same_metrics(records[1], records[8])
 
 
 def test_eight_devices_train_as_one_does(table, tmp_path):
@@ -127,8 +133,7 @@ def test_eight_devices_train_as_one_does(table, tmp_path):
         settings = training(devices=n, steps=6, batch_size=16, optimizer=optimizer)
         run_job(table, tmp_path / str(n), training=settings)
     for one, eight in zip(steps_of(tmp_path / "1"), steps_of(tmp_path / "8"), strict=True):
-        for name in SAME:
-            assert eight[name] == pytest.approx(one[name], rel=1e-6, abs=1e-6), name
+        assert_same_metrics(one, eight)
 
 
 def test_batches_padded_further_give_the_same_loss(table):
