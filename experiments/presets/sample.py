@@ -18,7 +18,7 @@ from realm.training.optimizer import Optimizer, Rate
 
 
 def preset() -> Preset:
-    """About 20 minutes on 2 cores: 3,979 paragraphs and 6,000 facts in one index, mlm, ict, read, realm.
+    """12 to 20 minutes on 2 cores: 3,979 paragraphs and 6,000 facts in one index, mlm, ict, read, realm.
 
     make pretrain
 
