@@ -29,7 +29,7 @@ class Ask:
     count: int = 3
     """How many blocks are shown."""
     pieces: int | None = None
-    """Wordpieces that [MASK] stands for; by default each number is tried and the likeliest a wordpiece is taken."""
+    """Wordpieces that [MASK] stands for; by default each number is tried and the likeliest answer is taken."""
     json: bool = False
     """Print one JSON object a question instead of text: `answer`, `p`, `evidence`, `seconds`, `index`."""
 

@@ -153,7 +153,9 @@ class Asking:
         joint_BK = np.log(np.maximum(prior_BK, 1e-38)) + log_BK
         joint_BK = np.where(candidates.valid_BK, joint_BK, -np.inf)
         total_B = np.logaddexp.reduce(joint_BK, axis=1)
-        best = int(np.argmax(total_B / sizes))  # nats a wordpiece: longer answers are not unlikelier for being longer
+        # The pieces of an answer are predicted apart from one another, so that a mean over pieces would rather repeat
+        # a piece it is sure of ("24 24 24") than say it once: the likeliest whole is taken.
+        best = int(np.argmax(total_B))
         tokens = token_BM[best, : sizes[best]].tolist()
         answer = self.table.tokenizer.decode(tokens)
         evidence = []
