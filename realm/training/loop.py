@@ -209,6 +209,8 @@ class _Loop:
                         self._read(last)
                     self._save(ahead[1] if ahead else None)
                     raise
+                if number == self.start:
+                    self.log.steps_begin()
             batch, found = ahead or self._next(batches, number)
             ready = self._ready(batch, found)
             upcoming = next(batches) if lookup and training.retrieve_ahead and number + 1 < training.steps else None

@@ -50,6 +50,10 @@ class MetricsLog:
         self._earlier = max((r["seconds"] for r in kept if "seconds" in r), default=0.0)
         self.last: dict[str, Any] = next((r for r in reversed(kept) if "event" not in r), {})
 
+    def steps_begin(self) -> None:
+        """Begins to time the steps: what the first index took belongs to none of them."""
+        self._time = time.monotonic()
+
     def add(self, step: int, metrics: dict[str, Any], facts: dict[str, Any]) -> None:
         """Takes the metrics of the update that led to `step`; `facts` are logged as they are."""
         self._window.append({k: float(v) for k, v in metrics.items() if np.ndim(v) == 0 and k != "finite"})

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import time
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from realm.protocols import Hits
 from realm.retrieve import Retrieval, choose_candidates
 from realm.training.diagnosis import TrainingDiverged
 from realm.training.feed import collate
+from realm.training.lookup import Lookup
 from realm.training.metrics import read_metrics
 from realm.training.optimizer import Optimizer, Rate
 from realm.training.run_folder import RunFolderError
@@ -97,6 +99,20 @@ def test_searching_with_the_generations_own_tower_makes_queries_as_old_as_docume
 
 
 SAME = ("loss", "loss_null", "utility", "null_probability", "entropy", "weight", "own_block_hits", "grad_norm")
+
+
+def test_the_first_index_counts_for_no_step(table, tmp_path, monkeypatch):
+    refresh = Lookup.refresh
+
+    def slow(self, step, params, kept):
+        refresh(self, step, params, kept)
+        if step == 0:
+            time.sleep(1.5)
+
+    monkeypatch.setattr(Lookup, "refresh", slow)
+    run_job(table, tmp_path / "run", training=training(steps=2, log_every=2))
+    (logged,) = steps_of(tmp_path / "run")
+    assert logged["seconds"] - 2 * logged["seconds_per_step"] >= 1.5
 
 
 def assert_same_metrics(one, other):
