@@ -29,7 +29,8 @@ class BertConfig:
 
     dropout acts on embeddings and on the output of each sublayer, attention_dropout on attention weights.
     gelu: `tanh`, the approximation of Google's code, or `erf`, what most converted checkpoints name.
-    remat: recompute each layer in the backward pass, for memory; results are the same.
+    remat: recompute each layer in the backward pass, for memory; results are the same. The layers then run as a loop,
+    for which a copy of their parameters is made.
     """
 
     vocabulary: int = 30522
@@ -151,12 +152,14 @@ class Bert(nnx.Module):
         keys = [None] * (self.config.layers + 1) if key is None else jax.random.split(key, self.config.layers + 1)
         hidden_BTD = drop(self.config.dropout, self.embed(token_BT, segment_BT, position_BT), keys[-1])
         bias_BT = jnp.where(mask_BT, 0.0, PADDED)
-        for i, layer in enumerate(self.layers):
-            wanted_BM = at_BM if i == self.config.layers - 1 else None
-            step = partial(_call, layer)
-            step = jax.checkpoint(step) if self.config.remat else step
-            hidden_BTD = step(hidden_BTD, bias_BT, wanted_BM, keys[i])
-        return hidden_BTD
+        *earlier, last = self.layers
+        if self.config.remat:
+            hidden_BTD = _looped(earlier, hidden_BTD, bias_BT, keys)
+            last = jax.checkpoint(last)
+        else:
+            for layer, each in zip(earlier, keys, strict=False):
+                hidden_BTD = layer(hidden_BTD, bias_BT, None, each)
+        return last(hidden_BTD, bias_BT, at_BM, keys[-2])
 
     def embed(self, token_BT, segment_BT, position_BT=None) -> jax.Array:
         """Normalised sum of word, position and segment embeddings, float32 [B, T, D]."""
@@ -189,5 +192,21 @@ def take_places(hidden_BTD, at_BM) -> jax.Array:
     return jnp.take_along_axis(hidden_BTD, at_BM[..., None], axis=1)
 
 
-def _call(layer: BertLayer, *args) -> jax.Array:
-    return layer(*args)
+def _looped(layers: list[BertLayer], hidden_BTD, bias_BT, keys) -> jax.Array:
+    """The hidden states after `layers`, each of which the backward pass computes again.
+
+    A loop, because XLA for CPU finds what straight code computes twice and keeps the first instead: nothing would be
+    saved there, and a plan of memory that is made on a CPU would be wrong for every other device.
+    """
+    if not layers:
+        return hidden_BTD
+    graph = nnx.split(layers[0])[0]
+    stacked = jax.tree.map(lambda *each: jnp.stack(each), *(nnx.split(layer)[1] for layer in layers))
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def step(hidden_BTD, one):
+        state, key = one
+        return nnx.merge(graph, state)(hidden_BTD, bias_BT, None, key), None
+
+    key_L = None if keys[0] is None else keys[: len(layers)]
+    return jax.lax.scan(step, hidden_BTD, (stacked, key_L))[0]
