@@ -1,4 +1,4 @@
-# Set-up happens on the first call and again when setup.cfg or pyproject.toml changes; nothing outside .venv is touched.
+# Set-up happens on the first call and again when setup.cfg or pyproject.toml changes; all of it goes into .venv.
 #   make pretrain                 the embedded sample, start to end
 #   make pretrain ARGS="--resume" more arguments for the command
 #   make test                     the tests          make test ARGS="tests/evaluation -q"

@@ -1,6 +1,6 @@
 """`python -m experiments.device_check`: what must be seen on an accelerator before a long job is trusted to it.
 
-Five short checks, each one line with its numbers and whether it holds: exact search keeps float32 precision; loss and
+Four short checks, each one line with its numbers and whether it holds: exact search keeps float32 precision; loss and
 gradients agree with the host's processor; a training step and embedding, as a share of the device's own matmul rate;
 the bytes plan against the memory that was used; a refresher on the host and on a share of the device, while training
 goes on. On a machine without one it runs on the processor at small sizes, which shows that the script works.

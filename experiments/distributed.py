@@ -22,9 +22,8 @@ from experiments.config import Preset, to_json
 from experiments.preflight import preflight
 from realm.text.table import BlockTable
 from realm.training.processes import agreed, leads
-from realm.training.run_folder import Existing, read_json, write_json
+from realm.training.run_folder import Existing, write_json
 
-STARTED = "started.json"
 PLACE = re.compile(r"(.+:[0-9]+),([0-9]+)/([0-9]+)")
 GONE = 10  # seconds that a process which ends waits for the others to end too
 
@@ -50,8 +49,8 @@ def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
     """
     token = agreed(time.time_ns() % 2**31)
     if not leads():
-        table = _corpus_of_leader(out, token)
-        return _stages(preset, table, out, existing)
+        pipeline.begun(out, token)
+        return _stages(preset, BlockTable.open(out / "corpus"), out, existing, token)
     with ExitStack() as held:
         try:
             held.enter_context(pipeline.locked(out))
@@ -60,10 +59,10 @@ def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
             print(pipeline.corpus_line(table), file=sys.stderr)
             preflight(preset, table)
             write_json(out / "preset.json", to_json(preset))
-            write_json(out / STARTED, {"job": token, "processes": jax.process_count()})
+            write_json(out / pipeline.STARTED, {"job": token, "processes": jax.process_count()})
         except Exception as error:
             _leave(error)
-        _stages(preset, table, out, existing)
+        _stages(preset, table, out, existing, token)
     print(f"{out} is trained; `realm pretrain {out}/preset.json --out {out} --resume` in one process measures it")
 
 
@@ -73,13 +72,7 @@ def _leave(error: Exception) -> None:
     os._exit(1)
 
 
-def _corpus_of_leader(out: Path, token: int) -> BlockTable:
-    while (read_json(out / STARTED) or {}).get("job") != token:
-        time.sleep(pipeline.LOOK)
-    return BlockTable.open(out / "corpus")
-
-
-def _stages(preset: Preset, table: BlockTable, out: Path, existing: Existing) -> None:
+def _stages(preset: Preset, table: BlockTable, out: Path, existing: Existing, job: int) -> None:
     finished: dict[str, Path] = {}
     for name, stage in preset.stages().items():
-        finished[name] = pipeline.run_stage(name, stage, table, out, finished, existing)
+        finished[name] = pipeline.run_stage(name, stage, table, out, finished, existing, job)

@@ -1,4 +1,4 @@
-"""Where things lie: files of the embedded sample, preset files, and the run folders a command is pointed at."""
+"""Where things lie: preset files and the run folders a command is pointed at."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from experiments.preflight import preflight
 from experiments.recipe_of import recipe_of
 from experiments.samples import resolved
 from experiments.warm_start import initial_params, noted_start
+from index_refresh.claim import RefresherTaken
 from index_refresh.follower import Follower
 from index_refresh.reuse import carry_over
 from index_refresh.schedule import parse_schedule
@@ -35,7 +36,7 @@ from realm.text.facts import FILES, FactsConfig, write_facts
 from realm.text.table import BlockTable
 from realm.training.loop import train
 from realm.training.metrics import ProgressLine, read_metrics
-from realm.training.processes import agreed, leads
+from realm.training.processes import leads
 from realm.training.run_folder import (
     DELETED,
     Existing,
@@ -48,6 +49,7 @@ from realm.training.run_folder import (
 )
 
 LOCK, FACTS = ".lock", "facts"
+STARTED = "started.json"  # of a job of several processes
 LOOK = 0.2  # seconds between two looks for what another process writes
 # What a job may leave in its folder while it has no preset.json.
 OWN = (LOCK, DELETED, "corpus", FACTS, "preset.json.partial")
@@ -176,21 +178,32 @@ def corpus_line(table: BlockTable) -> str:
 
 
 def run_stage(
-    name: str, stage: Stage, table: BlockTable, out: Path, finished: dict[str, Path], existing: Existing
+    name: str,
+    stage: Stage,
+    table: BlockTable,
+    out: Path,
+    finished: dict[str, Path],
+    existing: Existing,
+    job: int | None = None,
 ) -> Path:
-    """Trains one stage to its end, or leaves a finished one as it is. Returns its run folder."""
-    folder, done = out / name, False
+    """Trains one stage to its end, or leaves a finished one as it is. Returns its run folder.
+
+    job: what the processes of a job of several have agreed to be called.
+    """
+    folder = out / name
     if leads():
         run = RunFolder(folder, existing if folder.exists() else "refuse")
         run.write_config(to_json(stage) | {"corpus": table.fingerprint})
         done = run.done is not None
         if not done:
             carry_index(name, stage, table, run.path, finished)
-    if agreed(done):
+        if job is not None:
+            write_json(folder / STARTED, {"job": job, "done": done})
+    else:
+        done = begun(folder, job)["done"]
+    if done:
         return folder
     if not leads():
-        while not (folder / "config.json").exists():  # shared storage shows it later here
-            time.sleep(LOOK)
         run = RunFolder(folder, "resume")
     stopped = run_to_end(run, f"{name:13s}", stage, table, lambda: noted_start(stage, finished, run.path))
     if stopped:
@@ -198,17 +211,36 @@ def run_stage(
     return folder
 
 
+def begun(folder: Path, job: int) -> dict[str, Any]:
+    """What process 0 wrote when the work of this job in `folder` could begin.
+
+    The others wait for the file, not in a collective, which would time out while a large corpus is built, or a large
+    index taken over. Shared storage may show the folder's other files later than this one.
+    """
+    while (read_json(folder / STARTED) or {}).get("job") != job:
+        time.sleep(LOOK)
+    while not any((folder / name).exists() for name in ("config.json", "preset.json")):
+        time.sleep(LOOK)
+    return read_json(folder / STARTED)
+
+
 def carry_index(name: str, stage: Stage, table: BlockTable, folder: Path, finished: dict[str, Path]) -> None:
     """Takes over the index of the stage that the retriever comes from, where it has not moved since it was made."""
     source = finished.get(stage.warm_start.get("retriever", ""))
-    if not stage.objective.candidates or source is None or (folder / "generations").exists():
+    if not stage.objective.candidates or source is None:
         return
     recipe = recipe_of(stage, table)
+    if GenerationStore(folder, recipe).numbers():
+        return
     newest = GenerationStore(source, recipe).newest()
     if newest is None:
         return
     params = {"retriever": jax.device_get(initial_params(stage, finished)["retriever"])}
-    if carry_over(newest, recipe, folder, params):
+    try:
+        taken = carry_over(newest, recipe, folder, params)
+    except RefresherTaken:  # one of an External engine is there before its trainer, and will embed the corpus itself
+        return
+    if taken:
         print(f"{name:13s}  index taken over from {source.name}: its retriever has not moved", file=sys.stderr)
 
 

@@ -60,14 +60,15 @@ def check_fits(plan: StagePlan, found: Limits) -> None:
 
 
 def cheaper(plan: StagePlan, on_host: bool = False) -> list[str]:
-    """What would need less, as fields of the preset to set; on_host: only what helps the host of an accelerator."""
+    """What would need less, as options to type or, where the type of something changes, as what to write into a preset
+    file; on_host: only what helps the host of an accelerator."""
     objective, training, refresh = plan.stage.objective, plan.stage.training, plan.stage.refresh
     field, options = f"--{plan.name}", []
     encoders = {part: getattr(objective, part) for part in ("retriever", "joint") if hasattr(objective, part)}
     if not on_host:
         for part, encoder in encoders.items():
             if not encoder.bert.remat:
-                options.append(f"{field}.objective.{part}.bert.remat True (layers computed again)")
+                options.append(f"{field}.objective.{part}.bert.remat (layers computed again)")
             if encoder.bert.compute_dtype == "float32":
                 options.append(f"{field}.objective.{part}.bert.compute-dtype bfloat16")
         if training.batch_size > training.accumulate:
@@ -76,23 +77,27 @@ def cheaper(plan: StagePlan, on_host: bool = False) -> list[str]:
         if objective.candidates > 2:
             options.append(f"fewer {field}.objective.candidates than {objective.candidates}")
     if objective.candidates:
-        options.extend(f"{field}.refresh.{option}" for option in _index_options(refresh.index, plan, on_host))
+        options.extend(_index_options(f"{plan.name}.refresh", refresh.index, plan, on_host))
         if not isinstance(refresh.engine, External):
-            options.append(f"{field}.refresh.engine External (embedding and building on another machine)")
+            options.append(_typed(f"{plan.name}.refresh.engine", "External", "embedding and building on another machine"))
     return options or ["a machine with more memory: nothing in this stage can be made smaller"]
 
 
-def _index_options(index: Any, plan: StagePlan, on_host: bool) -> Iterator[str]:
+def _typed(field: str, kind: str, about: str) -> str:
+    return f'in preset.json {field} of "type": "{kind}" ({about})'
+
+
+def _index_options(where: str, index: Any, plan: StagePlan, on_host: bool) -> Iterator[str]:
     """Indexes of the same vectors that take less room, loaded or while they are built."""
     others: list[tuple[str, Any]] = []
     if isinstance(index, Exact | Alsh):
-        others = [("index.dtype bfloat16", replace(index, dtype="bfloat16"))]
-        others.append(("index Scann (quantised, on the host)", Scann()))
+        others = [(f"--{where}.index.dtype bfloat16", replace(index, dtype="bfloat16"))]
+        others.append((_typed(f"{where}.index", "Scann", "quantised, on the host"), Scann()))
     if isinstance(index, Scann):
         lean = replace(index, reorder_dtype="bfloat16")
-        others = [("index.reorder-dtype bfloat16 (quantised codes and half of the vectors)", lean)]
+        others = [(f"--{where}.index.reorder-dtype bfloat16 (quantised codes and half of the vectors)", lean)]
     if not isinstance(index, Sharded | RandomRows):
-        others.append(("index Sharded (built part after part)", Sharded(index)))
+        others.append((_typed(f"{where}.index", "Sharded", "built part after part"), Sharded(index)))
     now = index.bytes_plan(plan.rows, plan.width)
     for text, other in others:
         then = other.bytes_plan(plan.rows, plan.width)

@@ -2,12 +2,14 @@
 
 A claim is a lock on `<run>/refresher.lock` for as long as a refresher lives. The kernel gives it back however the
 process ends, and a child that inherits the descriptor holds it too: while an orphan of a killed trainer is still
-running, no other refresher can begin. `ordered` is the short lock under which generations are named, set aside and
-deleted.
+running, no other refresher can begin. Where the file is deleted under its holder, as `--overwrite` does, the lock
+keeps nobody out, and what the holder writes by path goes into another run: `Claim.check` tells. `ordered` is the short
+lock under which generations are named, set aside and deleted.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -25,6 +27,10 @@ POLL = 0.05
 
 class RefresherTaken(RuntimeError):
     """Another refresher works on this run folder."""
+
+
+class RunReplaced(RefresherTaken):
+    """The run folder was emptied or made anew under its refresher."""
 
 
 class OrderBusy(TimeoutError):
@@ -45,6 +51,29 @@ def _lock(descriptor: int, seconds: float | None) -> bool:
             if time.monotonic() >= end:
                 return False
             time.sleep(POLL)
+
+
+def _in_place(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one at `path`, and not one that was deleted or replaced since."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError as error:  # ESTALE: on shared storage, deleted by another machine
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            return False
+        raise
+
+
+def _locked_file(path: Path, seconds: float) -> tuple[int, bool]:
+    """The file at `path`, opened, made where there is none; whether it was got and locked. One that was replaced while
+    it was waited for is let go, for the one that is there now."""
+    end = time.monotonic() + seconds
+    while True:
+        descriptor = os.open(files.make_folder(path.parent) / path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _lock(descriptor, end - time.monotonic()):
+            return descriptor, False
+        if _in_place(descriptor, path):
+            return descriptor, True
+        os.close(descriptor)
 
 
 def _holder(descriptor: int) -> str:
@@ -71,8 +100,8 @@ class Claim:
         if earlier is not None:
             earlier.on_loss()
             earlier.release()
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _lock(descriptor, seconds):
+        descriptor, got = _locked_file(self.path, seconds)
+        if not got:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise RefresherTaken(
@@ -85,9 +114,16 @@ class Claim:
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
 
     def check(self) -> None:
-        """Raises RefresherTaken where a later claim of this process has taken over."""
+        """Raises RefresherTaken where a later claim of this process has taken over, and RunReplaced where the file that
+        is held is no longer the one at its path: there is another run now, which this refresher knows nothing of."""
         if self.descriptor is None:
             raise RefresherTaken(f"{self.path}: a later refresher on this folder has taken over from this one")
+        if not _in_place(self.descriptor, self.path):
+            raise RunReplaced(
+                f"{self.path}: found it deleted or another file, wanted the one this refresher holds: the run folder "
+                "was emptied or made anew (--overwrite), and this refresher has the settings of the run before. "
+                "Nothing more is written; start it anew for the run that is there now"
+            )
 
     def release(self) -> None:
         """Lets go; a second call does nothing."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from index_refresh import snapshot
-from index_refresh.generation import Generation, GenerationCorrupt
+from index_refresh.generation import Generation
 from index_refresh.heartbeat import read_heartbeat
 from index_refresh.recipe import Recipe
 from index_refresh.rolling import check_slices
@@ -26,8 +26,9 @@ from index_refresh.store import GenerationStore
 from index_refresh.sync import RefresherClosed, check_limits, cost, facts, silent
 from realm.protocols import GenerationLike, Params, Report
 
-DEATHS = 3  # of a child that has never published anything: it is not bad luck
+DEATHS = 3  # of a child that has never published anything, or snapshots not written: it is not bad luck
 LOOK = 0.2  # seconds between two looks at the folder and at the refresher
+RETRY = 10.0  # seconds until a snapshot that could not be written is written again
 
 
 class Other(Protocol):
@@ -91,26 +92,26 @@ class TrainerSide:
         refuse_delayed(schedule, name)
         self.config, self.schedule, self.report, self.name = config, schedule, report, name
         self.max_age = config.max_age
-        self.store, self.snapshots, self.other = GenerationStore(folder, recipe), SnapshotStore(folder), other
+        self.store, self.snapshots, self.other = GenerationStore(folder, recipe, report), SnapshotStore(folder), other
         check_slices(recipe, schedule, lambda: self.store.table.indexed)
         self.store.log_published()
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self.writing: Future | None = None
+        self.latest: tuple[int, Params] | None = None  # what is being written, until it is on the disk
+        self.failures, self.again = 0, 0.0  # tries to write it that failed, and when to try again
         self.unwritten: str | None = None  # why the last snapshot is not on the disk
         self.handed: int | None = None  # the last step that was published
         self.published = self.dropped = 0
         self.closed = False
-        self.seen: Generation | None = self.store.newest()
+        self.seen: Generation | None = self.store.sound()
         self.looked = 0.0
-        self.damage: str | None = None  # what is wrong with the newest generation, as it was told
 
     def tick(self, step: int) -> None:
-        """Looks after the refresher, and tells what went wrong while a snapshot was written."""
+        """Looks after the refresher, tells what went wrong while a snapshot was written, and tries it again."""
         if self.writing is not None and self.writing.done():
-            error, self.writing = self.writing.exception(), None
-            self.unwritten = None if error is None else f"snapshot not written: {type(error).__name__}: {error}"
-            if error is not None:
-                self.report(f"WARNING {self.unwritten}; training goes on, the next snapshot is written when it is due")
+            self._end_writing(self.writing.exception())
+        if self.writing is None and self.latest is not None and time.monotonic() >= self.again:
+            self.writing = self.writer.submit(self._write, *self.latest)
         if time.monotonic() - self.looked >= LOOK:
             self.looked = time.monotonic()
             self.other.check()
@@ -136,6 +137,7 @@ class TrainerSide:
         if self.handed is not None and (self.seen is None or self.seen.step < self.handed):
             where = describe(self.store.run)
             self.report(f"slow: step {step} is due before there is a generation of step {self.handed}. {where}")
+        self.latest, self.failures = (step, host), 0
         self.writing = self.writer.submit(self._write, step, host)
         self.handed = step
         self.published += 1
@@ -161,25 +163,28 @@ class TrainerSide:
         """Called once on resume: what was published or adopted after `step` (-1: everything) is still to come, and is
         set aside until the same parameters are published again. A refresher at work on such a snapshot leaves it."""
         self._written()
+        self.writing = self.latest = self.unwritten = None
         self.snapshots.remove([s for s in self.snapshots.steps() if s > step])
         self.store.rewind(step)
-        self.seen, self.handed = self.store.newest(), None
+        self.seen, self.handed = self.store.sound(), None
         waiting = self.snapshots.steps()
         if waiting and (self.seen is None or waiting[-1] > self.seen.step):
             self.other.wake()
 
     def status(self) -> dict[str, Any]:
         """Numbers for logs; `state` and `last_error` are the refresher's own, as of its last heartbeat."""
-        beat, other, newest = read_heartbeat(self.store.run) or {}, self.other.facts(), self.newest()
+        lost, newest = self._lost(), self.newest()
+        beat, other = read_heartbeat(self.store.run) or {}, self.other.facts()
         refused = self.handed is not None and beat.get("refused") == self.snapshots.identity(self.handed) is not None
+        deaths = max(self.failures, 0 if newest else other.get("deaths", 0))
         return (
             {
                 "engine": self.name,
                 "state": "failed" if self.unwritten else beat.get("state", "absent"),
                 "published": self.published,
                 "dropped_snapshots": self.dropped + beat.get("dropped", 0),
-                "last_error": self.unwritten or beat.get("last_error"),
-                "hopeless": refused or (newest is None and other.get("deaths", 0) >= DEATHS),
+                "last_error": self.unwritten or beat.get("last_error") or (self.store.damage if lost else None),
+                "hopeless": refused or lost or deaths >= DEATHS,
             }
             | other
             | facts(self.store, newest)
@@ -194,7 +199,7 @@ class TrainerSide:
 
     def _already(self, step: int, host: Params) -> bool:
         """Whether exactly this was published before. Raises StaleSnapshot where something later or else was."""
-        newest = self.store.newest()
+        newest = self.store.sound()
         if newest is not None and step <= newest.step:
             self.store.refuse_unless_same(newest, step, snapshot.fingerprint(host))
             return True
@@ -209,22 +214,37 @@ class TrainerSide:
         beat = read_heartbeat(self.store.run) or {}
         working = beat.get("step") if beat.get("state") in ("embedding", "building") else None
         overtaken = [s for s in self.snapshots.steps() if s < step and s != working]
-        newest = self.store.newest()
+        newest = self.store.sound()
         self.dropped += sum(newest is None or s > newest.step for s in self.snapshots.remove(overtaken))
 
     def _written(self) -> None:
         if self.writing is not None:
             wait([self.writing])
 
-    def _look(self) -> None:
-        try:
-            newest = self.store.newest()
-        except GenerationCorrupt as error:  # training goes on with what it has, and this is told once
-            if str(error) != self.damage:
-                self.damage = str(error)
-                self.report(f"WARNING {error}")
+    def _end_writing(self, error: BaseException | None) -> None:
+        """What could not be written is kept: a disk that has room again goes on, without waiting for the next step."""
+        self.writing = None
+        if error is None:
+            self.latest, self.unwritten, self.failures = None, None, 0
             return
-        if newest is not None and newest != self.seen:
+        self.failures, self.again = self.failures + 1, time.monotonic() + RETRY
+        told, self.unwritten = self.unwritten, f"snapshot not written: {type(error).__name__}: {error}"
+        if self.unwritten != told:
+            self.report(f"WARNING {self.unwritten}; training goes on, it is tried again every {RETRY:.0f} s")
+
+    def _lost(self) -> bool:
+        """Whether the snapshot handed over last is neither to be written nor waiting, and no generation came of it that
+        can be read: its generation is damaged."""
+        if self.handed is None or self.latest is not None or self.snapshots.identity(self.handed) is not None:
+            return False
+        self._look()  # after that: a snapshot goes when its generation is there
+        return self.seen is None or self.seen.step < self.handed
+
+    def _look(self) -> None:
+        """Takes over a newer generation. Never an older one: where the newest is damaged, training goes on with what it
+        has, and the store tells of it."""
+        newest = self.store.sound()
+        if newest is not None and (self.seen is None or newest.number > self.seen.number):
             self.store.log_published()
             self.report(f"{newest}, {cost(newest)}")
-        self.seen = newest
+            self.seen = newest

@@ -1,7 +1,7 @@
 """The refresher as the other processes of a job see it: one process publishes and keeps order, these only read.
 
 They read the run folder, which all processes share. Shared storage shows a new file to some machines later than to
-others, so a generation that is asked for by number is waited for.
+others; who asks for a generation by number waits for it (`realm.training.together`), whichever process it is.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from index_refresh.external import LOOK
-from index_refresh.generation import Generation, GenerationCorrupt, GenerationMissing
+from index_refresh.generation import Generation, GenerationCorrupt
 from index_refresh.heartbeat import read_heartbeat
 from index_refresh.recipe import Recipe
 from index_refresh.store import GenerationStore
 from index_refresh.sync import facts
 from realm.protocols import GenerationLike, Params
-
-PATIENCE = 60.0  # seconds that shared storage may take to show a generation
 
 
 class Follower:
@@ -53,15 +51,8 @@ class Follower:
         return self.seen
 
     def open(self, number: int) -> Generation:
-        """A published generation by number. Raises GenerationMissing where it does not appear within a minute."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return self.store.open(number)
-            except GenerationMissing:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(LOOK)
+        """A published generation by number. Raises GenerationMissing, GenerationCorrupt."""
+        return self.store.open(number)
 
     def adopted(self, generation: GenerationLike, step: int, kept: Collection[int] = ()) -> None:
         """Logged by the process that leads."""

@@ -26,6 +26,7 @@ from index_refresh.heartbeat import Heartbeat, Pulsation
 from index_refresh.recipe import Recipe
 from index_refresh.schedule import Schedule
 from index_refresh.silence import describe
+from index_refresh.store import GenerationStore
 from index_refresh.sync import check_limits, silent
 from realm.protocols import Report
 
@@ -89,7 +90,8 @@ class Child:
         self.process: subprocess.Popen | None = None
         self.deaths = self.hangs = 0
         self.failures = 0  # deaths since the last generation
-        self.made: int | None = None  # the last generation it was seen with
+        self.store = GenerationStore(run, recipe)
+        self.made = self.store.next_number()  # a heartbeat tells of the generation being made, which is none yet
         self.again: float | None = None  # when to start it again
         self.last_error: str | None = None
         self.ended = False
@@ -107,8 +109,8 @@ class Child:
         if self.process is None:
             return
         silence = self.pulsation.silence()
-        if self.pulsation.seen and self.pulsation.seen["generation"] != self.made:
-            self.made, self.failures = self.pulsation.seen["generation"], 0
+        if (made := self.store.next_number()) != self.made:
+            self.made, self.failures = made, 0
         code = self.process.poll()
         if code is not None:
             self.deaths += 1

@@ -136,7 +136,8 @@ def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Par
         "tokenizer_fingerprint": store.table.tokenizer.fingerprint,
         "recipe": recipe.settings(),
     }
-    if store.folder.exists() or recipe.slices > 1 or not wanted.items() <= manifest.items():
+    began = store.numbers() or any(store.folder.glob(".aside-*"))  # a draft alone is what a kill left of this very call
+    if began or recipe.slices > 1 or not wanted.items() <= manifest.items():
         return None
     verify(earlier)
     out.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,8 @@ def refresh_run(
 
     poll: seconds between looks at the folder. until_idle: end when no snapshot is waiting, instead of waiting for the
     next. stop: asked often, ends the work when true; by default SIGTERM and SIGINT do. The devices are those that jax
-    finds. Raises RefresherTaken where another refresher works on this run; the recipe must be the trainer's own, and a
+    finds. Raises RefresherTaken where another refresher works on this run, RunReplaced when the folder was emptied for
+    another run meanwhile (--overwrite), into which nothing is published; the recipe must be the trainer's own, and a
     generation that does not fit the corpus is refused (GenerationMismatch).
     """
     run = Path(run)
@@ -49,7 +50,7 @@ def refresh_run(
                 return asked() or (run / DONE).exists()
 
             _say_where(report)
-            Worker(run, recipe, stop=ended, report=report, poll=poll).run(until_idle)
+            Worker(run, recipe, stop=ended, report=report, poll=poll, held=claim.check).run(until_idle)
     finally:
         claim.release()
 

@@ -3,15 +3,16 @@
 A generation is made in `.staging-<g>-<step>` and appears as `<g>-<step>` by one rename, when everything in it is on the
 disk. Steps strictly increase (REALM's poller could re-embed an older export, and go backwards). A run resumed from an
 earlier checkpoint sets later generations aside: when it comes past the same step with the same parameters they are
-taken back, otherwise they go. The refresher makes generations, the trainer sets them aside and deletes them, each
-change of their order under one lock (`claim.ordered`); any number may read.
+taken back, otherwise they go. One that cannot be read is left out, its number never used again. The refresher makes
+generations, the trainer sets aside and deletes, each under one lock (`claim.ordered`); any number may read.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from index_refresh.generation import (
     FORMAT,
     MANIFEST,
     Generation,
+    GenerationCorrupt,
     GenerationMissing,
     check_manifest,
     content_of,
@@ -32,7 +34,7 @@ from index_refresh.generation import (
 from index_refresh.log import GenerationLog
 from index_refresh.recipe import Recipe, Table
 from index_refresh.snapshot import StaleSnapshot
-from realm.protocols import GenerationLike
+from realm.protocols import GenerationLike, Report
 
 NAME = re.compile(r"([0-9]+)-([0-9]+)")
 REWIND_SECONDS = 60.0  # how long a resuming trainer waits for a refresher to let go of the order lock
@@ -58,13 +60,16 @@ class Draft:
 
 
 class GenerationStore:
-    """`<run>/generations/` and `<run>/generations.jsonl`, for one recipe."""
+    """`<run>/generations/` and `generations.jsonl`, for one recipe. `report`: told once of each that is left out."""
 
-    def __init__(self, run: str | Path, recipe: Recipe) -> None:
+    def __init__(self, run: str | Path, recipe: Recipe, report: Report = lambda line: None) -> None:
         self.run = Path(run)
         self.folder = self.run / "generations"
         self.recipe = recipe
         self.log = GenerationLog(run)
+        self.report = report
+        self.damage: str | None = None  # what is wrong with the last one that was left out
+        self._left_out: set[str] = set()
         self._opened: dict[tuple[str, int], Generation] = {}
 
     @cached_property
@@ -105,6 +110,25 @@ class GenerationStore:
         numbers = self.numbers()
         return self.open(numbers[-1]) if numbers else None
 
+    def sound(self) -> Generation | None:
+        """The latest published generation that can be read: for who must go on, whatever became of later ones."""
+        return next(self._readable(), None)
+
+    def next_number(self) -> int:
+        """Above that of every published generation: a damaged one keeps its number, a checkpoint may name it."""
+        return max(self._named(), default=-1) + 1
+
+    def _readable(self) -> Iterator[Generation]:
+        """The published generations, latest first, without those that cannot be read."""
+        for number in reversed(self.numbers()):
+            try:
+                yield self.open(number)
+            except GenerationCorrupt as error:
+                self.damage = f"generation {number} is left out: {error}"
+                if self.damage not in self._left_out:
+                    self._left_out.add(self.damage)
+                    self.report(f"WARNING {self.damage}")
+
     def all(self) -> list[Generation]:
         """Every published generation, oldest first."""
         return [self.open(number) for number in self.numbers()]
@@ -117,18 +141,21 @@ class GenerationStore:
         `confirm` raises."""
         with ordered(self.run):
             confirm()
-            newest = self.newest()
+            newest = self.sound()
             if newest is not None and step <= newest.step:
                 self.refuse_unless_same(newest, step, encoder)
                 return newest
-            number = 0 if newest is None else newest.number + 1
+            number = self.next_number()
             identity = self._identity(number, step, encoder)
-            if self.recipe.slices > 1 and newest is not None:
+            if self.recipe.slices > 1 and newest is not None and newest.number == number - 1:
                 identity["base"] = content_of(newest.manifest)
             draft = Draft(number, step, self.folder / f".staging-{number}-{step}", identity)
             files.make_folder(self.folder)
             aside = self._named(".aside-")
-            if number in aside and draft.identity.items() <= read_manifest(aside[number][1]).items():
+            same = False
+            with suppress(GenerationCorrupt):  # one that cannot be read goes with the others
+                same = number in aside and draft.identity.items() <= read_manifest(aside[number][1]).items()
+            if same:
                 files.move(aside[number][1], self.folder / f"{number}-{step}")
                 return self.open(number)
             for _, path in aside.values():  # history took another course: what came later in it cannot come again
@@ -157,18 +184,18 @@ class GenerationStore:
         files.fsync_tree(draft.folder)
         with ordered(self.run):
             confirm()
-            newest = self.newest()
-            if (newest.number + 1 if newest else 0, True) != (draft.number, newest is None or draft.step > newest.step):
+            newest = self.sound()
+            if self.next_number() != draft.number or (newest is not None and draft.step <= newest.step):
                 raise Overtaken(f"{draft.folder}: found {newest} published meanwhile, so this draft has no place")
             files.move(draft.folder, self.folder / f"{draft.number}-{draft.step}")
         files.unlink(draft.progress)
         return self.open(draft.number)
 
     def log_published(self) -> None:
-        """Logs every published generation that the log does not know: the new one, or one whose maker was killed
-        before it could. Called by the process that owns the log."""
-        for generation in self.all():
-            self.log.published(generation.manifest, self._rolled(generation))
+        """Logs what can be read and the log does not know: the new generation, or one whose maker was killed before."""
+        for generation in reversed(list(self._readable())):
+            rolled = {"slices": [self.recipe.slices, self.recipe.rebuild]} if self.recipe.slices > 1 else {}
+            self.log.published(generation.manifest, rolled and rolled | {"documents": generation.documents()})
 
     def log_adopted(self, generation: GenerationLike, step: int) -> None:
         """Logs that training searches this generation from `step` on; of a rolling one also how old its documents are:
@@ -201,8 +228,9 @@ class GenerationStore:
                 if made > step:
                     files.move(path, self.folder / f".aside-{number}-{made}")
             for number, (made, path) in self._named(".aside-").items():
-                newest = self.newest()
-                follows = newest is None or (number == newest.number + 1 and made > newest.step)
+                # By their names alone, so that a damaged one is in nobody's way.
+                last, (latest, _) = next(reversed(self._named().items()), (number - 1, (-1, path)))
+                follows = number == last + 1 and made > latest
                 if made <= step and follows:
                     files.move(path, self.folder / f"{number}-{made}")
             self.log.rewind(step)
@@ -238,11 +266,6 @@ class GenerationStore:
         return wanted
 
     # ---- helpers
-
-    def _rolled(self, generation: Generation) -> dict[str, Any]:
-        if self.recipe.slices == 1:
-            return {}
-        return {"slices": [self.recipe.slices, self.recipe.rebuild], "documents": generation.documents()}
 
     def _identity(self, number: int, step: int, encoder: str) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from index_refresh.build import BuildError, Hands, make_generation
+from index_refresh.claim import RefresherTaken
 from index_refresh.embed import EmbedError, NoSpace
 from index_refresh.generation import Generation
 from index_refresh.heartbeat import Heartbeat, Progress
@@ -34,7 +35,8 @@ class Stopped(RuntimeError):
 
 class Worker:
     """One refresher over one run folder; its caller holds the claim. `stop` is asked often and ends it when true.
-    `hands`: who embeds and builds, this process by default."""
+    `hands`: who embeds and builds, this process by default. `held`: raises RefresherTaken where the claim is lost,
+    which ends the work at once; asked before each round, beside `stop`, and before publishing."""
 
     def __init__(
         self,
@@ -45,9 +47,11 @@ class Worker:
         report: Report = silent,
         poll: float = 0.5,
         hands: Hands | None = None,
+        held: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store, self.snapshots = GenerationStore(run, recipe), SnapshotStore(run)
+        self.store, self.snapshots = GenerationStore(run, recipe, report), SnapshotStore(run)
         self.stop, self.report, self.poll, self.hands = stop, report, poll, hands
+        self.held = held
         self.heartbeat = Heartbeat(run)
         self.heartbeat.restart()
         self.failures = 0
@@ -55,23 +59,27 @@ class Worker:
     def run(self, until_idle: bool = False) -> None:
         """Works until `stop`; with `until_idle` also ends when there is no snapshot left to embed."""
         try:
+            self.held()
             self.store.clear()
             self._beat_idle()
             with self.heartbeat.pulse():
                 while not self.stop():
+                    self.held()
                     worked = self._round()
                     if not worked and until_idle:
                         break
                     if not worked:
                         self.heartbeat.beat(progress=self.heartbeat.current["progress"])
                         self._sleep(self.poll)
+        except RefresherTaken:  # not even a heartbeat: the folder is another's
+            raise
         except Exception as error:
             self.heartbeat.beat(state="failed", last_error=f"{type(error).__name__}: {error}")
             raise
         self.heartbeat.beat(state="closed")
 
     def _round(self) -> bool:
-        """One snapshot, if there is one to embed; whether there was."""
+        """One snapshot, if there is one to embed; whether there was. Raises RefresherTaken."""
         step = None
         try:
             step = self._next()
@@ -80,10 +88,14 @@ class Worker:
             made, worked = self._make(step)
         except Stopped:
             return True
+        except RefresherTaken:
+            raise
         except (Undone, Overtaken, StaleSnapshot) as reason:
+            self.held()  # a snapshot that is gone, or a file in the error below, may have gone with its run
             self.report(f"snapshot of step {step} left: {reason}")
             return True
         except Exception as error:
+            self.held()
             self._failed(step, error)
             return True
         self.failures = 0
@@ -95,7 +107,7 @@ class Worker:
 
     def _next(self) -> int | None:
         """The newest snapshot, unless it is published already or known to be unfit. Older ones go: the newest wins."""
-        newest = self.store.newest()
+        newest = self.store.sound()
         *older, step = self.snapshots.steps() or [None]
         if step is None or (newest is not None and step <= newest.step):
             return None
@@ -112,11 +124,11 @@ class Worker:
         told = time.monotonic()
 
         def confirm() -> None:
+            self.held()
             if wanted is None or self.snapshots.identity(step) != wanted:
                 raise Undone(f"the trainer went back to before step {step}, or has a newer one")
 
-        newest = self.store.newest()
-        number = newest.number + 1 if newest else 0
+        number = self.store.next_number()
         # Told before anything is read: the trainer removes waiting snapshots, but not the one at work.
         nothing_yet = {"done": 0, "total": self.store.table.indexed}
         self.heartbeat.beat(state="embedding", generation=number, step=step, progress=nothing_yet)
@@ -124,6 +136,7 @@ class Worker:
 
         def tick(phase: str, done: int, total: int) -> None:
             nonlocal told
+            self.held()  # before the heartbeat is written
             progress(phase, done, total)
             if self.stop():
                 raise Stopped
@@ -157,7 +170,7 @@ class Worker:
         self._sleep(pause)
 
     def _beat_idle(self) -> None:
-        newest = self.store.newest()
+        newest = self.store.sound()
         number, step = (newest.number, newest.step) if newest else (None, None)
         self.heartbeat.beat(state="idle", generation=number, step=step)
 

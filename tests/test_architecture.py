@@ -42,9 +42,10 @@ PLANTS = {
     "door-mwparserfromhell": ("realm/text/planted_wiki.py", "import mwparserfromhell"),
     "door-matplotlib": ("realm/training/planted_plot.py", "import matplotlib.pyplot"),
     "door-ray": ("experiments/planted_ray.py", "import ray"),
+    "door-grain": ("realm/training/planted_grain.py", "import grain"),
     "door-torch": ("experiments/planted_torch.py", "def late():\n    import torch"),
     "door-spacy": ("realm/text/planted_spacy.py", "def late():\n    import spacy"),
-    "door-tyro": ("realm/training/planted_tyro.py", "import tyro"),
+    "door-tyro": ("experiments/planted_tyro.py", "import tyro"),
     "nowhere": ("experiments/planted.py", "import transformers"),
 }
 

@@ -1,4 +1,4 @@
-"""Presets: run cards, one file each. `PRESETS` maps a name to the function that returns its config."""
+"""Presets: run cards, in files of their own. `PRESETS` maps a name to the function that returns its config."""
 
 from experiments.presets import base, facts, sample, squad_open, tiny
 

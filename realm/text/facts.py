@@ -37,7 +37,7 @@ class FactsError(ValueError):
 
 @dataclass(frozen=True)
 class FactsConfig:
-    """blocks: of the knowledge corpus, about (5,000 to 300,000). facts_per_place, facts_per_block: at most.
+    """blocks: of the knowledge corpus, about (at most 300,000). facts_per_place, facts_per_block: at most.
     restated: the document of a trained statement also tells its fact as a block would; those sentences have no salient
     span. From such pairs masked language modelling alone learns to copy an object from another wording, which is how
     the joint encoder can read before it has retrieved anything.

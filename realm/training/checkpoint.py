@@ -88,7 +88,13 @@ def restore_params(folder: Path, step: int | None = None) -> tuple[dict[str, Any
         "position": ocp.JsonCheckpointHandler(),
         "pending": ocp.StandardCheckpointHandler(),
     }
-    options = ocp.CheckpointManagerOptions(create=False)
+    # Each process for itself: orbax would otherwise wait for all of them, and only one may be asking.
+    own = ocp.options.MultiprocessingOptions(
+        primary_host=jax.process_index(),
+        active_processes={jax.process_index()},
+        barrier_sync_key_prefix=f"restore-{jax.process_index()}",
+    )
+    options = ocp.CheckpointManagerOptions(create=False, multiprocessing_options=own)
     with ocp.CheckpointManager(folder, item_handlers=handlers, options=options) as manager:
         step = _existing(folder, sorted(manager.all_steps()), step)
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])

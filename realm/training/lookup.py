@@ -23,7 +23,7 @@ from realm.training.found import Found
 from realm.training.mesh import replicate, shard_batch
 from realm.training.metrics import MetricsLog
 from realm.training.opener import Opened, Opener
-from realm.training.processes import NONE, Ballot, agreed, local_copy, own_rows, several, slots_of_all
+from realm.training.processes import NONE, Ballot, agreed, any_of_all, local_copy, own_rows, several, slots_of_all
 from realm.training.side_by_side import SideBySide
 from realm.training.together import Together
 from realm.training.watch import Probe, Watch, Watcher
@@ -103,7 +103,8 @@ class Lookup:
         self.refresher.rewind(step - 1)
         agreed(step)  # the others look when the leader has put things in order
         if number is not None:
-            self._use(self.opener.now(self.refresher.open(number)))
+            find = self.together.find if self.together else self.refresher.open
+            self._use(self.opener.now(find(number)))
 
     def refresh(self, step: int, params: Params, kept: Callable[[], set[int]]) -> None:
         """At the boundary before `step`: publishes where the schedule says so, and adopts the newest generation.
@@ -115,7 +116,7 @@ class Lookup:
         began = time.monotonic()
         first, asynchronous = self.generation is None, self.refresher.asynchronous
         self.refresher.tick(step)
-        renew = asynchronous and self.fresh and not first and self._too_old(step)  # resumed: begin with a new one
+        renew = asynchronous and self.fresh and not first and self._too_old(step, self.generation)  # resumed
         if first or renew or self.refresher.due(step, lambda: self._measure_drift(step, params)):
             self.handed = step
             self.refresher.publish(step, {"retriever": local_copy(params["retriever"])})
@@ -151,7 +152,9 @@ class Lookup:
 
     def _measure_drift(self, step: int, params: Params) -> float:
         """For schedules that ask for it; 0 while a published snapshot has not become the adopted generation yet."""
-        if self.handed > self.generation.step and not self.refresher.status()["hopeless"]:
+        newest = self.refresher.newest()
+        unopened = newest is not None and newest.number == self.opener.refused and newest.step >= self.handed
+        if self.handed > self.generation.step and not (unopened or self.refresher.status()["hopeless"]):
             return 0.0
         began = time.monotonic()
         if self.drift is None:
@@ -168,9 +171,9 @@ class Lookup:
         return found
 
     def _wait(self, step: int) -> None:
-        """Until there is a generation newer than the adopted one. A synchronous refresher has it already."""
+        """Until there is a generation newer than the adopted one and young enough. A synchronous refresher has it."""
         told = time.monotonic()
-        while (newest := self.refresher.newest()) is None or newest.number == self.number:
+        while (made := self.refresher.newest()) is None or made.number == self.number or self._too_old(step, made):
             status = self.refresher.status()
             if not self.refresher.asynchronous or status["hopeless"]:
                 raise NoIndex(f"no index at step {step}: {status['last_error'] or status}")
@@ -185,11 +188,24 @@ class Lookup:
         if self.together and beside:
             return self.together.open(self.count, self.number)
         if self.together:
-            number = agreed(newest.number)
-            return None if number == self.number else self.opener.now(self.refresher.open(number))
+            number = agreed(NONE if newest is None else newest.number)
+            return None if number == self.number else self._now(number, self.together.find)
         if newest is None or newest.number == self.number:
             return None
-        return self.opener.beside(newest) if beside else self.opener.now(newest)
+        return self.opener.beside(newest) if beside else self._now(newest.number, lambda number: newest)
+
+    def _now(self, number: int, find: Callable[[int], GenerationLike]) -> Opened | None:
+        """Opened here. On resume one that some process cannot open is left, as during the steps: there is the
+        checkpoint's own. A synchronous refresher adopts what it was to adopt, or nothing goes on."""
+        resumed = self.generation is not None and self.refresher.asynchronous
+        try:
+            opened = self.opener.now(find(number))
+        except Exception as error:
+            if not resumed:
+                raise
+            opened, self.opener.refused = None, number
+            self.report(f"WARNING generation {number} is not used: {type(error).__name__}: {error}")
+        return None if resumed and any_of_all(opened is None) else opened
 
     def _adopt(self, opened: Opened, step: int, params: Params, kept: Callable[[], set[int]]) -> None:
         old, replaced = self.searcher, self.generation
@@ -221,14 +237,13 @@ class Lookup:
     def _tower(self, generation: GenerationLike) -> Params | None:
         return replicate(generation.query_params(), self.mesh) if self.query_tower == "generation" else None
 
-    def _too_old(self, step: int) -> bool:
-        return self.refresher.max_age is not None and step - self.generation.step > self.refresher.max_age
+    def _too_old(self, step: int, generation: GenerationLike) -> bool:
+        return self.refresher.max_age is not None and step - generation.step > self.refresher.max_age
 
     def _check_age(self, step: int) -> None:
         """Warns once for a generation beyond half of max_age, and raises IndexTooOld beyond all of it."""
-        limit = self.refresher.max_age
-        age = step - self.generation.step
-        too_old = self._too_old(step)
+        limit, age = self.refresher.max_age, step - self.generation.step
+        too_old = self._too_old(step, self.generation)
         if limit is None or 2 * age <= limit or (self.warned == self.number and not too_old):
             return
         status = self.refresher.status()

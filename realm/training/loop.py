@@ -207,6 +207,7 @@ class _Loop:
                 except IndexTooOld:  # what was trained up to here is sound
                     if last:
                         self._read(last)
+                    self.log.stopped()
                     self._save(ahead[1] if ahead else None)
                     raise
                 if number == self.start:
@@ -229,6 +230,8 @@ class _Loop:
             if (number + 1) % training.checkpoint_every == 0 or number + 1 == training.steps or count.stop:
                 self._read(last)
                 last = None
+                if count.stop:  # before the checkpoint: of a step that is not kept, a resume drops the record
+                    self.log.stopped()
                 self._save(ahead[1] if ahead else None)
             if count.stop:
                 return

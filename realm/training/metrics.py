@@ -1,7 +1,7 @@
 """What a run says of itself: metrics.jsonl, TensorBoard curves, and one progress line.
 
-metrics.jsonl holds one object a logged step and is never longer than the run: on resume the lines after the restored
-step are dropped, so that every step appears once.
+metrics.jsonl holds one object a logged step, and one of the step where a run was stopped. It is never longer than the
+run: on resume the lines after the restored step are dropped, so that every step appears once.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class MetricsLog:
         self._board = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=start + 1)
         self._window: list[dict[str, float]] = []
         self._weights: list[float] = []
+        self._latest: tuple[int, dict[str, Any]] = start, {}  # the step added last, and its facts
         self._time = self._began = time.monotonic()
         self._kept = kept
         self._earlier = max((r["seconds"] for r in kept if "seconds" in r), default=0.0)
@@ -58,8 +59,15 @@ class MetricsLog:
         """Takes the metrics of the update that led to `step`; `facts` are logged as they are."""
         self._window.append({k: float(v) for k, v in metrics.items() if np.ndim(v) == 0 and k != "finite"})
         self._weights.append(float(metrics["weight"]))
+        self._latest = step, facts
         if step % self.every == 0 or step == self.stop:
             self._write(step, facts)
+
+    def stopped(self) -> None:
+        """Writes what was added since the last record, as one of the last step: a run that ends there keeps these
+        steps, so their metrics and seconds count. Nothing where there is none."""
+        if self._window:
+            self._write(*self._latest)
 
     def _write(self, step: int, facts: dict[str, Any]) -> None:
         weights = np.asarray(self._weights)

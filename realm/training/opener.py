@@ -33,10 +33,15 @@ class Opener:
     def beside(self, generation: GenerationLike) -> Opened | None:
         """Opens it in a thread; the opened one at the first call after it is ready, before that None.
 
-        One that cannot be opened is told of and never tried again: training goes on with the index it has.
+        What comes may be one that was asked for earlier. One that cannot be opened is told of and never tried again:
+        training goes on with the index it has.
         """
-        if self._opening is None and generation.number != self.refused:
-            self._opening = (generation.number, self._threads.submit(self.now, generation))
+        return self.find_beside(generation.number, lambda number: generation)
+
+    def find_beside(self, number: int, find: Callable[[int], GenerationLike]) -> Opened | None:
+        """The same for one that `find` gives by its number, in the thread too: it may take long, and it may raise."""
+        if self._opening is None and number != self.refused:
+            self._opening = (number, self._threads.submit(lambda: self.now(find(number))))
         if self._opening is None or not self._opening[1].done():
             return None
         (number, future), self._opening = self._opening, None

@@ -41,6 +41,16 @@ def written(path, engine, schedule, **changes):
     return path
 
 
+def written_after_read(path):
+    """A frozen retriever's stage, and one that begins with its index; written to `path`."""
+    written(path, Process(keep=1000), "never", steps=3, checkpoint_every=3)
+    one = json.loads(path.read_text(encoding="utf-8"))
+    read = one["realm"] | {"training": one["realm"]["training"] | {"optimizer": to_json(Optimizer(Rate(start=10**6)))}}
+    one |= {"read": read, "realm": one["realm"] | {"warm_start": {"retriever": "read", "joint": "read"}}}
+    path.write_text(json.dumps(one), encoding="utf-8")
+    return path
+
+
 def run(*arguments, devices=1):
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(CACHE),
@@ -125,6 +135,12 @@ def test_two_processes_learn_what_one_with_two_devices_learns(stopped_and_resume
     found, wanted = (restore_params(job / "realm/checkpoints")[0] for job in (out, tmp_path / "job"))
     for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)
+
+
+def test_the_index_of_a_frozen_retriever_is_taken_over_by_the_leader_while_the_others_wait(tmp_path):
+    said = ended(start_both(written_after_read(tmp_path / "two.json"), tmp_path / "job"), 0)
+    assert "realm          index taken over from read" in said[0]
+    assert swaps(logs(tmp_path / "job")[1])[0] == (0, 0)
 
 
 def test_a_refresher_that_sleeps_holds_nobody_up_until_the_index_is_too_old(tmp_path):

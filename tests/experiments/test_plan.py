@@ -6,7 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.arguments import parse
 from experiments.bench_vectors import folder_bytes
+from experiments.cli import Pretrain
+from experiments.config import Preset
 from experiments.plan import PlanError, corpus_of, plan, plan_stage
 from experiments.plan_command import plan_preset
 from experiments.plan_fit import DoesNotFit, Limits, cheaper, check_fits, limits
@@ -137,10 +140,14 @@ def test_totals_take_the_larger_of_what_is_not_there_at_once(table):
 def test_what_cannot_fit_is_refused_with_cheaper_options(table):
     found = plan_stage("realm", PRESET.realm, corpus_of(table, 13_353_718), 1, compiled=False)
     check_fits(found, Limits(10**12, 10**12))
-    with pytest.raises(DoesNotFit, match=r"realm needs .* GB on each device without activations.*remat True") as error:
+    with pytest.raises(DoesNotFit, match=r"realm needs .* GB on each device without activations.*remat ") as error:
         check_fits(found, Limits(10**8, 10**12))
-    for option in ("bfloat16", "accumulate 2", "batch-size", "fewer", "index.dtype", "index Scann", "External"):
+    for option in ("bfloat16", "accumulate 2", "batch-size", "fewer", "index.dtype", '"Scann"', '"External"'):
         assert option in str(error.value), option
+    typed = [option.split(" (")[0].split() for option in cheaper(found) if option.startswith("--")]
+    assert len(typed) >= 4
+    for words in typed:  # what a message tells to type is taken
+        parse(Pretrain, words, "realm pretrain tiny", preset=(Preset, PRESET))
     with pytest.raises(DoesNotFit, match="the host") as error:
         check_fits(found, Limits(10**12, 10**6))
     assert "remat" not in str(error.value)  # of no use to the host

@@ -130,6 +130,27 @@ def test_within_one_process_the_later_refresher_takes_over(tmp_path):
     second.close()
 
 
+def embedding(child, beat):
+    return child.process is not None and (beat["pid"], beat["state"]) == (child.process.pid, "embedding")
+
+
+def test_a_child_that_dies_over_the_same_generation_is_started_ever_later(start, tmp_path):
+    """It shows the number it is making each time before it dies, as one that is killed for memory does."""
+    said = []
+    refresher = start(make_recipe(seconds=0.1), said)
+    child, run = refresher.other, tmp_path / "run"
+    refresher.publish(0, make_params(0))
+    for deaths in (1, 2, 3):
+        wait_until(lambda: child.check() or embedding(child, read_heartbeat(run)))
+        child.check()
+        child.process.kill()
+        wait_until(lambda deaths=deaths: child.check() or child.deaths == deaths)
+        assert child.failures == deaths
+    published(refresher, 0)
+    child.check()
+    assert child.failures == 0
+
+
 @dataclass(frozen=True)
 class HereOnly(FakeRecipe):
     """Pickles in this process; a child finds no such class."""

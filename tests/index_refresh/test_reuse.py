@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from refresh_fakes import FakeIndex, FakeObjective
 
+from index_refresh import files
 from index_refresh.generation import GenerationCorrupt
 from index_refresh.recipe import Recipe
 from index_refresh.reuse import carry_over, refresh_edited
@@ -190,6 +191,23 @@ def test_a_retriever_that_has_not_moved_takes_over_the_whole_index(versions, par
     query_BE = vectors(earlier)[:3]
     assert (made.searcher().search(query_BE, 5).id_BK == earlier.searcher().search(query_BE, 5).id_BK).all()
     assert carry_over(earlier, recipe, tmp_path, params) is None, "a run with generations keeps them"
+
+
+def test_a_kill_while_an_index_is_taken_over_costs_no_embedding(versions, params, earlier, tmp_path, monkeypatch):
+    recipe, link, linked = recipe_of(versions[0]), files.link, []
+
+    def killed(source, target):
+        if linked:
+            raise KeyboardInterrupt
+        linked.append(link(source, target))
+
+    monkeypatch.setattr(files, "link", killed)
+    with pytest.raises(KeyboardInterrupt):
+        carry_over(earlier, recipe, tmp_path, params)
+    monkeypatch.undo()
+    PACKED.clear()
+    made = carry_over(earlier, recipe, tmp_path, params)
+    assert made.number == 0 and vectors(made).tobytes() == vectors(earlier).tobytes() and not PACKED
 
 
 @pytest.mark.parametrize("changed", ["parameters", "corpus", "lengths", "index"])

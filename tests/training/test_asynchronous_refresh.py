@@ -14,6 +14,7 @@ from index_refresh.interleave import Interleave
 from index_refresh.process import Process
 from index_refresh.recipe import Recipe
 from index_refresh.schedule import parse_schedule
+from index_refresh.snapshot import SnapshotStore
 from index_refresh.standalone import refresh_run
 from index_refresh.store import GenerationStore
 from index_refresh.sync import Sync
@@ -201,3 +202,73 @@ def test_a_first_index_that_cannot_be_made_ends_the_run_with_its_reason(table, t
     with pytest.raises(NoIndex, match="no index at step 0: .*NaN or infinity at row 0"):
         with Job(folder, recipe_of(table, objective())):
             run_on(External(), "every 2", table, folder, poison=True)
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_resume_goes_on_with_the_checkpoints_generation_where_the_newest_is_damaged(table, tmp_path):
+    folder, recipe, said = tmp_path / "run", recipe_of(table, objective()), []
+    settings = {"checkpoint_every": 20, "steps": 8}
+    with Job(folder, recipe, once=True):
+        run_on(External(), "every 20", table, folder, said=StopAt("step 4/"), **settings)
+    SnapshotStore(folder).write(2, objective().init(jax.random.key(1)))
+    refresh_run(folder, recipe, report=len, until_idle=True)
+    flip_a_byte(next(folder.glob("generations/1-2/shard-00000.npy")))
+    outcome = run_on(External(), "every 20", table, folder, existing="resume", said=said.append, **settings)
+    assert outcome.step == 8 and adoptions(folder) == [(0, 0, 0)]
+    assert sum("generation 1 is not used: GenerationCorrupt" in line for line in said) == 1
+
+
+def test_a_resume_with_a_lowered_max_age_waits_for_an_index_that_is_young_enough(table, tmp_path):
+    folder, recipe = tmp_path / "run", recipe_of(table, objective())
+    with Job(folder, recipe, once=True):
+        run_on(External(), "every 20", table, folder, said=StopAt("step 6/"), checkpoint_every=20, steps=8)
+    SnapshotStore(folder).write(1, objective().init(jax.random.key(1)))
+    refresh_run(folder, recipe, report=len, until_idle=True)  # published, and never adopted
+    with Job(folder, recipe):
+        engine = External(max_age=3)
+        outcome = run_on(engine, "every 20", table, folder, existing="resume", checkpoint_every=20, steps=8)
+    assert outcome.step == 8
+    assert [(number, made) for number, made, _ in adoptions(folder)] == [(0, 0), (2, adoptions(folder)[-1][2])]
+
+
+def full_disk(monkeypatch, *errors):
+    """What the first snapshots meet that are written, None for room; the last of them is met for ever."""
+    write, left = SnapshotStore.write, list(errors)
+
+    def full(store, step, params):
+        error = left.pop(0) if len(left) > 1 else left[0]
+        if error is not None:
+            raise error
+        return write(store, step, params)
+
+    monkeypatch.setattr("index_refresh.external.RETRY", 0.01)
+    monkeypatch.setattr(SnapshotStore, "write", full)
+
+
+def test_a_first_snapshot_that_is_never_written_ends_the_run_with_its_reason(table, tmp_path, monkeypatch):
+    full_disk(monkeypatch, OSError(28, "No space left on device"))
+    with pytest.raises(NoIndex, match="no index at step 0: snapshot not written: OSError.*No space left"):
+        run_on(External(), "every 2", table, tmp_path / "run")
+
+
+def test_drift_is_measured_again_after_a_snapshot_that_could_not_be_written(table, tmp_path, monkeypatch):
+    folder, recipe, said = tmp_path / "run", recipe_of(table, objective()), []
+    full_disk(monkeypatch, None, OSError(28, "No space left on device"), None)
+
+    def say(line):
+        said.append(line)
+        if line.startswith("step "):
+            time.sleep(0.3)  # such steps outrun no refresher
+
+    with Job(folder, recipe):
+        optimizer = Optimizer(retriever=Rate(5e-3), joint=Rate(1e-3))
+        settings = {"steps": 14, "checkpoint_every": 20, "optimizer": optimizer}
+        run_on(External(), "drift 0 check 2", table, folder, said=say, **settings)
+    assert sum("No space left" in line for line in said) == 1
+    moved = [e["step"] for e in events_of(folder, "drift") if e["disagreement"] > 0]
+    assert len(moved) >= 2 and [number for number, _, _ in adoptions(folder)][:2] == [0, 1]

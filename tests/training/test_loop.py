@@ -16,7 +16,7 @@ from realm.protocols import Hits
 from realm.retrieve import Retrieval, choose_candidates
 from realm.training.diagnosis import TrainingDiverged
 from realm.training.feed import collate
-from realm.training.lookup import Lookup
+from realm.training.lookup import IndexTooOld, Lookup
 from realm.training.metrics import read_metrics
 from realm.training.optimizer import Optimizer, Rate
 from realm.training.run_folder import RunFolderError
@@ -63,12 +63,43 @@ def test_stopped_by_a_signal_and_resumed_is_bit_identical(table, tmp_path, ahead
     assert first.stopped == signal.SIGTERM and first.step < 8 and "--resume" in said[-1]
     second = run_job(table, tmp_path / "cut", training=settings, existing="resume")
     assert second.step == 8 and same_bits(straight.params, second.params)
-    assert [r["step"] for r in steps_of(tmp_path / "cut")] == [2, 4, 6, 8]
+    assert [r["step"] for r in steps_of(tmp_path / "cut")] == sorted({2, 4, 6, 8, first.step})
     generations = [
         [(r["event"], r.get("generation"), r.get("step")) for r in read_metrics(tmp_path / run / "generations.jsonl")]
         for run in ("straight", "cut")
     ]
     assert generations[0] == generations[1]
+
+
+def test_the_steps_before_a_stop_are_logged_with_their_weights_and_seconds(table, tmp_path):
+    settings = training(steps=12, log_every=4, checkpoint_every=5)
+    run_job(table, tmp_path / "straight", training=settings)
+    # The checkpoint of step 5 is told of with step 6 still to come: the signal is heard at the boundary after it.
+    first = run_job(table, tmp_path / "cut", training=settings, report=StopAt("checkpoint at step 5"))
+    assert first.step == 6 and steps_of(tmp_path / "cut")[-1]["step"] == 6
+    before = steps_of(tmp_path / "cut")
+    run_job(table, tmp_path / "cut", training=settings, existing="resume")
+    cut, straight = steps_of(tmp_path / "cut"), steps_of(tmp_path / "straight")
+    assert [r["step"] for r in cut] == [4, 6, 8, 12] and cut[:2] == before
+    assert all(early["seconds"] < late["seconds"] for early, late in zip(cut, cut[1:], strict=False))
+    assert cut[1]["weight"] + cut[2]["weight"] == pytest.approx(2 * straight[1]["weight"])
+    weighed = [sum(r["loss"] * r["weight"] for r in part) for part in (cut[1:3], straight[1:2] * 2)]
+    assert weighed[0] == pytest.approx(weighed[1], rel=1e-6)
+    assert cut[3]["loss"] == straight[2]["loss"]
+
+
+def test_an_index_too_old_ends_the_run_with_all_its_steps_logged(table, tmp_path, monkeypatch):
+    refresh = Lookup.refresh
+
+    def too_old(self, step, params, kept):
+        if step == 6:
+            raise IndexTooOld("too old")
+        refresh(self, step, params, kept)
+
+    monkeypatch.setattr(Lookup, "refresh", too_old)
+    with pytest.raises(IndexTooOld):
+        run_job(table, tmp_path / "run", training=training(log_every=4))
+    assert [r["step"] for r in steps_of(tmp_path / "run")] == [4, 6]
 
 
 def test_the_comparison_would_notice_one_bit_and_the_run_really_moves(table, whole):

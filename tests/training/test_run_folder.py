@@ -123,6 +123,30 @@ def test_metrics_average_by_weight_and_lose_what_a_resume_repeats(tmp_path):
     assert list(tmp_path.glob("tensorboard/events*"))
 
 
+def test_a_run_that_stops_between_logged_steps_loses_neither_their_metrics_nor_their_seconds(tmp_path):
+    def log_on(start, last):
+        log = MetricsLog(tmp_path, start=start, every=4, stop=12, report=len)
+        for step in range(start + 1, last + 1):
+            log.add(step, {"loss": np.float32(step), "weight": np.float32(1 + step % 2)}, {"rate": step})
+            if step == last:
+                log.stopped()
+                log.stopped()  # what is written is not written again
+        log.close()
+        return [r for r in read_metrics(tmp_path / "metrics.jsonl") if "event" not in r]
+
+    _, cut = log_on(0, 6)
+    assert (cut["step"], cut["rate"], cut["weight"]) == (6, 6, 1.5)
+    assert cut["loss"] == pytest.approx((5 * 2 + 6 * 1) / 3)
+    records = log_on(6, 12)
+    assert [r["step"] for r in records] == [4, 6, 8, 12]  # 8 and 12 are logged steps
+    assert records[1] == cut
+    seconds = [r["seconds"] for r in records]
+    assert seconds == sorted(seconds)
+    spans = np.diff([0] + [r["step"] for r in records])
+    assert sum(r["weight"] * n for r, n in zip(records, spans, strict=True)) == 6 * 1 + 6 * 2  # each step once
+    assert [r["step"] for r in log_on(5, 6)] == [4, 6]  # from before the stop: what comes after it is dropped
+
+
 def test_what_is_written_whole_is_on_the_disk_before_it_takes_the_place_of_the_old(tmp_path, monkeypatch):
     log_steps(tmp_path, 0, 4)
     earlier = (tmp_path / "metrics.jsonl").read_text()
