@@ -79,7 +79,7 @@ def cheaper(plan: StagePlan, on_host: bool = False) -> list[str]:
     if objective.candidates:
         options.extend(_index_options(f"{plan.name}.refresh", refresh.index, plan, on_host))
         if not isinstance(refresh.engine, External):
-            options.append(_typed(f"{plan.name}.refresh.engine", "External", "embedding and building on another machine"))
+            options.append(_typed(f"{plan.name}.refresh.engine", "External", "embedding and building elsewhere"))
     return options or ["a machine with more memory: nothing in this stage can be made smaller"]
 
 
