@@ -52,7 +52,8 @@ def test_a_claim_waited_for_is_of_the_file_that_is_there_then(tmp_path):
     holder, got = locked(tmp_path), []
     thread = threading.Thread(target=lambda: got.append(Claim(tmp_path, 60.0)))
     thread.start()
-    wait_until(lambda: list(opened()).count(str((tmp_path / OWNER).resolve())) == 2)  # the holder's and the waiting one's
+    here = str((tmp_path / OWNER).resolve())
+    wait_until(lambda: list(opened()).count(here) == 2)  # the holder's and the waiting one's
     (tmp_path / OWNER).unlink()
     (tmp_path / OWNER).touch()
     os.close(holder)
