@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from index_refresh import files, snapshot
+from index_refresh.draft import Draft
 from index_refresh.embed import Shards, embedding, finish
 from index_refresh.embed import Tick as RowTick
 from index_refresh.generation import ENCODER, INDEX, Generation
 from index_refresh.recipe import Recipe, Table
 from index_refresh.rolling import base_of, renewing, take_over
-from index_refresh.store import Draft, GenerationStore
+from index_refresh.store import GenerationStore
 from index_refresh.vectors import StoredVectors
 from realm.protocols import Params
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from index_refresh import files
+from index_refresh.draft import Draft
 from index_refresh.recipe import Recipe, Table
-from index_refresh.store import Draft
 from index_refresh.vectors import decode, encode, shard_name, write_shard
 from realm.protocols import Arrays, Objective, Params
 

@@ -241,10 +241,10 @@ class TrainerSide:
         return self.seen is None or self.seen.step < self.handed
 
     def _look(self) -> None:
-        """Takes over a newer generation. Never an older one: where the newest is damaged, training goes on with what it
-        has, and the store tells of it."""
-        newest = self.store.sound()
-        if newest is not None and (self.seen is None or newest.number > self.seen.number):
+        """Takes over a later generation. Where the newest is damaged, training goes on with what it has, and the store
+        tells of it."""
+        later = self.store.later(self.seen)
+        if later is not None:
             self.store.log_published()
-            self.report(f"{newest}, {cost(newest)}")
-            self.seen = newest
+            self.report(f"{later}, {cost(later)}")
+            self.seen = later

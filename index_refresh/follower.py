@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from index_refresh.external import LOOK
-from index_refresh.generation import Generation, GenerationCorrupt
+from index_refresh.generation import Generation
 from index_refresh.heartbeat import read_heartbeat
 from index_refresh.recipe import Recipe
 from index_refresh.store import GenerationStore
@@ -44,10 +44,7 @@ class Follower:
         """The latest published generation, None before the first; looked for on the disk a few times a second."""
         if time.monotonic() - self.looked >= LOOK:
             self.looked = time.monotonic()
-            try:
-                self.seen = self.store.newest()
-            except GenerationCorrupt:  # the process that leads tells of it
-                pass
+            self.seen = self.store.later(self.seen) or self.seen  # the process that leads tells of what is left out
         return self.seen
 
     def open(self, number: int) -> Generation:

@@ -68,6 +68,12 @@ class Generation:
         all are of one step."""
         return ages_of(self.documents(), step) if self.recipe.slices > 1 else {}
 
+    def rolled(self) -> dict[str, Any]:
+        """Slices and documents of a rolling generation, for the log; {} where nothing rolls."""
+        if self.recipe.slices == 1:
+            return {}
+        return {"slices": [self.recipe.slices, self.recipe.rebuild], "documents": self.documents()}
+
     def vectors(self) -> StoredVectors:
         """The stored vectors, row n being block n of the corpus."""
         manifest = self.manifest

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index_refresh.child import SETTINGS
+from index_refresh.draft import Draft
 from index_refresh.ray_hand import Hand, Task
 from index_refresh.recipe import Recipe
-from index_refresh.store import Draft
 
 if TYPE_CHECKING:
     from index_refresh.ray_engine import Ray

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from index_refresh import files
+from index_refresh.draft import Draft
 from index_refresh.embed import Shards, Tick, check_space, finished_shards
 from index_refresh.external import TrainerSide
 from index_refresh.process import Child
@@ -24,7 +25,6 @@ from index_refresh.ray_crew import Builder, Crew
 from index_refresh.ray_hand import PIECES
 from index_refresh.recipe import Recipe, Table
 from index_refresh.schedule import Schedule
-from index_refresh.store import Draft
 from index_refresh.sync import check_limits, silent
 from index_refresh.vectors import StoredVectors, shard_name
 from realm.protocols import Params, Report

@@ -18,10 +18,11 @@ import numpy as np
 from index_refresh import files, snapshot
 from index_refresh.build import Here, make_generation, peaks
 from index_refresh.claim import Claim
+from index_refresh.draft import Draft
 from index_refresh.embed import Shards, Tick, embedding
 from index_refresh.generation import Generation, recorded_files, verify
 from index_refresh.recipe import Recipe, Table
-from index_refresh.store import Draft, GenerationStore
+from index_refresh.store import GenerationStore
 from index_refresh.vectors import StoredVectors
 from realm.protocols import Params
 from realm.text.changed import changed_rows

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from index_refresh import files
+from index_refresh.draft import Draft
 from index_refresh.embed import choose_devices, plan_batches
 from index_refresh.generation import INDEX, Generation, GenerationMissing, content_of, renewed_spans
 from index_refresh.recipe import Index, Recipe, Table
 from index_refresh.schedule import Schedule, ScheduleError, slices_of
-from index_refresh.store import Draft, GenerationStore, Overtaken
+from index_refresh.store import GenerationStore, Overtaken
 from index_refresh.vectors import shard_name
 from realm.protocols import Searcher
 

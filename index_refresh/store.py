@@ -13,13 +13,13 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from index_refresh import files
 from index_refresh.claim import OrderBusy, ordered
+from index_refresh.draft import Draft
 from index_refresh.generation import (
     FORMAT,
     MANIFEST,
@@ -42,21 +42,6 @@ REWIND_SECONDS = 60.0  # how long a resuming trainer waits for a refresher to le
 
 class Overtaken(RuntimeError):
     """A draft whose place in the line of generations was taken, or whose run was rewound, while it was made."""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A generation in the making: where its files go, and what it is made from (`identity`)."""
-
-    number: int
-    step: int
-    folder: Path
-    identity: dict[str, Any]
-
-    @property
-    def progress(self) -> Path:
-        """Lies beside the folder, so that it is never part of what is published."""
-        return self.folder.with_name(self.folder.name + ".json")
 
 
 class GenerationStore:
@@ -114,6 +99,11 @@ class GenerationStore:
         """The latest published generation that can be read: for who must go on, whatever became of later ones."""
         return next(self._readable(), None)
 
+    def later(self, than: Generation | None) -> Generation | None:
+        """`sound` where it is later than that one: nobody goes back because a generation in use was damaged."""
+        found = self.sound()
+        return found if found is not None and (than is None or found.number > than.number) else None
+
     def next_number(self) -> int:
         """Above that of every published generation: a damaged one keeps its number, a checkpoint may name it."""
         return max(self._named(), default=-1) + 1
@@ -160,7 +150,7 @@ class GenerationStore:
                 return self.open(number)
             for _, path in aside.values():  # history took another course: what came later in it cannot come again
                 files.discard(path)
-            self._clear_staging(draft)
+            draft.clear_others()
             files.make_folder(draft.folder)
             if not draft.progress.exists():
                 files.write_json(draft.progress, {"identity": draft.identity, "shards": {}})
@@ -194,8 +184,7 @@ class GenerationStore:
     def log_published(self) -> None:
         """Logs what can be read and the log does not know: the new generation, or one whose maker was killed before."""
         for generation in reversed(list(self._readable())):
-            rolled = {"slices": [self.recipe.slices, self.recipe.rebuild]} if self.recipe.slices > 1 else {}
-            self.log.published(generation.manifest, rolled and rolled | {"documents": generation.documents()})
+            self.log.published(generation.manifest, generation.rolled())
 
     def log_adopted(self, generation: GenerationLike, step: int) -> None:
         """Logs that training searches this generation from `step` on; of a rolling one also how old its documents are:
@@ -228,9 +217,9 @@ class GenerationStore:
                 if made > step:
                     files.move(path, self.folder / f".aside-{number}-{made}")
             for number, (made, path) in self._named(".aside-").items():
-                # By their names alone, so that a damaged one is in nobody's way.
-                last, (latest, _) = next(reversed(self._named().items()), (number - 1, (-1, path)))
-                follows = number == last + 1 and made > latest
+                named = self._named()  # by their names alone, so that a damaged one is in nobody's way
+                last = max(named, default=None)
+                follows = last is None or (number == last + 1 and made > named[last][0])
                 if made <= step and follows:
                     files.move(path, self.folder / f"{number}-{made}")
             self.log.rewind(step)
@@ -287,14 +276,3 @@ class GenerationStore:
                 f"{manifest['encoder_fingerprint']} is published: steps only increase. To resume from a checkpoint, "
                 "call rewind(its step) first; to start over, use a new run folder"
             )
-
-    def _clear_staging(self, draft: Draft) -> None:
-        """Removes every draft but this one, and this one too if it was made from anything else."""
-        if draft.progress.exists() and files.read_json(draft.progress)["identity"] != draft.identity:
-            files.unlink(draft.progress)
-        for path in self.folder.glob(".staging-*"):
-            if path.is_dir() and not (path == draft.folder and draft.progress.exists()):
-                files.discard(path)
-        for path in self.folder.glob(".staging-*.json"):
-            if path != draft.progress:
-                files.unlink(path)

@@ -197,14 +197,13 @@ class Lookup:
     def _now(self, number: int, find: Callable[[int], GenerationLike]) -> Opened | None:
         """Opened here. On resume one that some process cannot open is left, as during the steps: there is the
         checkpoint's own. A synchronous refresher adopts what it was to adopt, or nothing goes on."""
-        resumed = self.generation is not None and self.refresher.asynchronous
+        resumed, opened = self.generation is not None and self.refresher.asynchronous, None
         try:
             opened = self.opener.now(find(number))
         except Exception as error:
             if not resumed:
                 raise
-            opened, self.opener.refused = None, number
-            self.report(f"WARNING generation {number} is not used: {type(error).__name__}: {error}")
+            self.opener.refuse(number, error)
         return None if resumed and any_of_all(opened is None) else opened
 
     def _adopt(self, opened: Opened, step: int, params: Params, kept: Callable[[], set[int]]) -> None:

@@ -48,6 +48,10 @@ class Opener:
         error = future.exception()
         if error is None:
             return future.result()
+        self.refuse(number, error)
+        return None
+
+    def refuse(self, number: int, error: BaseException) -> None:
+        """Tells why it is not used, and never tries it again."""
         self.refused = number
         self.report(f"WARNING generation {number} is not used: {type(error).__name__}: {error}")
-        return None
