@@ -201,10 +201,11 @@ def run_stage(
             write_json(folder / STARTED, {"job": job, "done": done})
     else:
         done = begun(folder, job)["done"]
+        while not (folder / "config.json").exists():  # shared storage may show it later here
+            time.sleep(LOOK)
+        run = RunFolder(folder, "resume")
     if done:
         return folder
-    if not leads():
-        run = RunFolder(folder, "resume")
     stopped = run_to_end(run, f"{name:13s}", stage, table, lambda: noted_start(stage, finished, run.path))
     if stopped:
         raise Stopped(128 + stopped)
@@ -215,13 +216,11 @@ def begun(folder: Path, job: int) -> dict[str, Any]:
     """What process 0 wrote when the work of this job in `folder` could begin.
 
     The others wait for the file, not in a collective, which would time out while a large corpus is built, or a large
-    index taken over. Shared storage may show the folder's other files later than this one.
+    index taken over.
     """
-    while (read_json(folder / STARTED) or {}).get("job") != job:
+    while (said := read_json(folder / STARTED) or {}).get("job") != job:
         time.sleep(LOOK)
-    while not any((folder / name).exists() for name in ("config.json", "preset.json")):
-        time.sleep(LOOK)
-    return read_json(folder / STARTED)
+    return said
 
 
 def carry_index(name: str, stage: Stage, table: BlockTable, folder: Path, finished: dict[str, Path]) -> None:
