@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from refresh_fakes import make_recipe
+
 from index_refresh.claim import Claim
 from index_refresh.external import External, TrainerSide
 from index_refresh.interleave import Interleave
@@ -72,3 +74,9 @@ def published(refresher, step, seconds=60.0):
         boundary += 1
         time.sleep(0.01)
     raise AssertionError(refresher.status())
+
+
+def work(run, recipe=None, said=None, **more):
+    """Does what is there to do."""
+    report = (lambda line: None) if said is None else said.append
+    Worker(run, recipe or make_recipe(), stop=lambda: False, report=report, poll=0.01, **more).run(until_idle=True)
