@@ -4,10 +4,10 @@ import unicodedata
 
 import numpy as np
 import pytest
-from evaluation_fakes import FakeTable
 
 from realm.evaluation.answers import AnswerError, BlockPatterns, has_pattern
 from realm.evaluation.recall import answer_recall_at
+from tests.evaluation.evaluation_fakes import FakeTable
 
 
 @pytest.mark.parametrize(

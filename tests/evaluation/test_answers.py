@@ -5,11 +5,11 @@ import unicodedata
 
 import numpy as np
 import pytest
-from evaluation_fakes import FakeTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.evaluation.answers import AnswerError, BlockAnswers, has_answer, joined
+from tests.evaluation.evaluation_fakes import FakeTable
 
 NFC, NFD = (unicodedata.normalize(form, "Beyoncé") for form in ("NFC", "NFD"))
 

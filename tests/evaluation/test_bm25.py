@@ -5,9 +5,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from evaluation_fakes import FakeTable
 
 from realm.evaluation.bm25 import Bm25, Bm25Error, words
+from tests.evaluation.evaluation_fakes import FakeTable
 
 TABLE = FakeTable(
     ("a", "Rome", "The old city of Rome is the capital of Italy."),

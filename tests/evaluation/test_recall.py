@@ -4,12 +4,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from evaluation_fakes import FakeQuestion, FakeTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.evaluation.answers import BlockAnswers
 from realm.evaluation.recall import RecallError, answer_recall_at, gold_rows, recall_at
+from tests.evaluation.evaluation_fakes import FakeQuestion, FakeTable
 
 TABLE = FakeTable(
     ("a", "A", "red green"),

@@ -7,14 +7,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from refresh_fakes import make_recipe
-
 from index_refresh.claim import Claim
 from index_refresh.external import External, TrainerSide
 from index_refresh.interleave import Interleave
 from index_refresh.process import Process
 from index_refresh.sync import Sync, silent
 from index_refresh.worker import Worker
+from tests.index_refresh.refresh_fakes import make_recipe
 
 
 class Thread:

@@ -11,8 +11,6 @@ import time
 import jax
 import numpy as np
 import pytest
-from refresh_engines import InThread, published, wait_until, work
-from refresh_fakes import make_params, make_recipe
 from safetensors.numpy import save
 
 from index_refresh.build import make_generation
@@ -22,6 +20,8 @@ from index_refresh.generation import GenerationCorrupt
 from index_refresh.schedule import Every, Rolling
 from index_refresh.snapshot import SnapshotError, SnapshotStore, fingerprint, read_params, write_params
 from index_refresh.store import GenerationStore
+from tests.index_refresh.refresh_engines import InThread, published, wait_until, work
+from tests.index_refresh.refresh_fakes import make_params, make_recipe
 
 
 def test_every_bit_of_a_snapshot_counts(tmp_path):

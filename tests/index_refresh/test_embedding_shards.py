@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refresh_fakes import PACKED, FakeTable, expected_vectors, make_params, make_recipe
 
 from index_refresh import embed as embed_module
 from index_refresh.embed import EmbedError, choose_devices, embed, plan_batches
 from index_refresh.store import GenerationStore
 from index_refresh.vectors import StoredVectors, decode, encode, write_shard
+from tests.index_refresh.refresh_fakes import PACKED, FakeTable, expected_vectors, make_params, make_recipe
 
 
 def embedded(folder, recipe, params=None, tick=lambda done, total: None):

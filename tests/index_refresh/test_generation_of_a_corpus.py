@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from refresh_fakes import DIM, WIDTH, FakeIndex, FakeObjective
 
 from index_refresh.generation import GenerationMismatch
 from index_refresh.recipe import Recipe
@@ -13,6 +12,7 @@ from index_refresh.schedule import Never
 from index_refresh.sync import Sync
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.packing import pack_blocks
+from tests.index_refresh.refresh_fakes import DIM, WIDTH, FakeIndex, FakeObjective
 
 WORDS = "amber basin cedar delta ember fjord glade heron inlet jetty knoll lagoon marsh north ocean pond".split()
 

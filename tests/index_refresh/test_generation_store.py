@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refresh_fakes import FakeIndex, make_params, make_recipe
 
 from index_refresh import files, snapshot
 from index_refresh.build import BuildError, make_generation
 from index_refresh.generation import GenerationCorrupt, GenerationMismatch, verify
 from index_refresh.log import GenerationLog
 from index_refresh.store import GenerationStore
+from tests.index_refresh.refresh_fakes import FakeIndex, make_params, make_recipe
 
 
 def quiet(phase, done, total):

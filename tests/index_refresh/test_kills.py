@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refresh_fakes import contents, make_params, make_recipe
 
 from index_refresh import files
 from index_refresh.generation import verify
 from index_refresh.schedule import Every
 from index_refresh.sync import Sync
+from tests.index_refresh.refresh_fakes import contents, make_params, make_recipe
 
 
 class Killed(BaseException):
@@ -208,7 +208,7 @@ def test_rewind_and_another_course(before, tmp_path):
 
 def test_an_interrupted_embedding_goes_on_shard_by_shard(before, after, tmp_path, monkeypatch):
     """Killed while the third of three shards is written: the first two are not embedded again."""
-    from refresh_fakes import PACKED
+    from tests.index_refresh.refresh_fakes import PACKED
 
     run = tmp_path / "run"
     shutil.copytree(before, run)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from refresh_engines import published, wait_until
-from refresh_fakes import FakeRecipe, contents, make_params, make_recipe
 
 from index_refresh.claim import Claim, RefresherTaken
 from index_refresh.device import DeviceError, environment
@@ -20,8 +18,10 @@ from index_refresh.heartbeat import read_heartbeat
 from index_refresh.process import LOG, Process
 from index_refresh.schedule import Every
 from index_refresh.sync import Sync
+from tests.index_refresh.refresh_engines import published, wait_until
+from tests.index_refresh.refresh_fakes import FakeRecipe, contents, make_params, make_recipe
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_a_hung_child_is_noticed_by_its_silence_and_replaced(start, tmp_path):
 
 ORPHAN = """
 import sys
-sys.path.insert(0, {here!r})
-from refresh_fakes import make_params, make_recipe
+sys.path.insert(0, {root!r})
+from tests.index_refresh.refresh_fakes import make_params, make_recipe
 from index_refresh.process import Process
 from index_refresh.schedule import Every
 import time
@@ -92,7 +92,7 @@ time.sleep(600)
 
 def test_an_orphan_dies_and_publishes_nothing(tmp_path):
     run = tmp_path / "run"
-    script = ORPHAN.format(here=str(HERE), run=str(run))
+    script = ORPHAN.format(root=str(ROOT), run=str(run))
     trainer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     wait_until(lambda: shards_done(run) == 1)
     with pytest.raises(RefresherTaken, match=str(trainer.pid)):

@@ -7,25 +7,25 @@ import sys
 from pathlib import Path
 
 import pytest
-from refresh_fakes import contents, make_params, make_recipe
 
 from index_refresh.build import make_generation
 from index_refresh.generation import verify
 from index_refresh.heartbeat import read_heartbeat
 from index_refresh.store import GenerationStore
+from tests.index_refresh.refresh_fakes import contents, make_params, make_recipe
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 # A process of its own: Ray leaves threads and warnings in the one that starts its nodes.
 SCRIPT = """
 import json, sys, time
-sys.path.insert(0, {here!r})
+sys.path.insert(0, {root!r})
 from ray.cluster_utils import Cluster
 small = {{"num_cpus": 1, "object_store_memory": 80_000_000}}
 cluster = Cluster(initialize_head=True, head_node_args=small | {{"include_dashboard": False}})
 second = cluster.add_node(**small)
 
-from refresh_engines import wait_until
-from refresh_fakes import make_params, make_recipe
+from tests.index_refresh.refresh_engines import wait_until
+from tests.index_refresh.refresh_fakes import make_params, make_recipe
 from index_refresh.ray_engine import Ray
 from index_refresh.schedule import Every
 
@@ -53,7 +53,7 @@ print("RESULT", json.dumps({{"shards": at_the_kill, "status": status, "said": sa
 def told(tmp_path_factory):
     run = tmp_path_factory.mktemp("ray") / "run"
     environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "JAX_PLATFORMS": "cpu"}
-    script = SCRIPT.format(here=str(HERE), run=str(run))
+    script = SCRIPT.format(root=str(ROOT), run=str(run))
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=600)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout[-2000:] + done.stderr[-4000:]

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from refresh_fakes import ODD, contents, make_params, make_recipe
 
 from index_refresh import ray_crew
 from index_refresh.build import make_generation
@@ -16,6 +15,7 @@ from index_refresh.generation import verify
 from index_refresh.ray_engine import OnRay, Ray, RayMissing
 from index_refresh.schedule import Every
 from index_refresh.store import GenerationStore
+from tests.index_refresh.refresh_fakes import ODD, contents, make_params, make_recipe
 
 
 class Method:

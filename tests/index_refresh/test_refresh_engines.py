@@ -6,18 +6,6 @@ import time
 import jax
 import numpy as np
 import pytest
-from refresh_engines import ENGINES, published, wait_until
-from refresh_fakes import (
-    ODD,
-    PACKED,
-    FakeIndex,
-    FakeObjective,
-    FakeTable,
-    contents,
-    expected_vectors,
-    make_params,
-    make_recipe,
-)
 
 from index_refresh.generation import GenerationCorrupt, GenerationMissing, verify
 from index_refresh.heartbeat import read_heartbeat
@@ -28,6 +16,18 @@ from index_refresh.store import StaleSnapshot
 from index_refresh.sync import RefresherClosed
 from realm.index.exact import Exact
 from realm.index.scann import Scann
+from tests.index_refresh.refresh_engines import ENGINES, published, wait_until
+from tests.index_refresh.refresh_fakes import (
+    ODD,
+    PACKED,
+    FakeIndex,
+    FakeObjective,
+    FakeTable,
+    contents,
+    expected_vectors,
+    make_params,
+    make_recipe,
+)
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: type(engine).__name__)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 import pytest
-from refresh_fakes import FakeIndex, FakeObjective
 
 from index_refresh import files
 from index_refresh.generation import GenerationCorrupt
@@ -19,6 +18,7 @@ from realm.models.dual_encoder import DualEncoderConfig
 from realm.objectives.ict import Ict
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.edit import CorpusEdit, edit_corpus
+from tests.index_refresh.refresh_fakes import FakeIndex, FakeObjective
 
 PACKED: list[int] = []  # rows that were packed to be embedded, the null block aside
 WORDS = "amber basin cedar delta ember fjord glade heron inlet jetty knoll lagoon marsh north ocean pond".split()

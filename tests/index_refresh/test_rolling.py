@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from refresh_engines import ENGINES, published
-from refresh_fakes import PACKED, FakeIndex, FakeTable, contents, expected_vectors, make_params, make_recipe
-from test_kills import Killed, Killer
 
 from index_refresh.generation import verify
 from index_refresh.interleave import Interleave
@@ -21,6 +18,17 @@ from realm.index.alsh import Alsh
 from realm.index.exact import Exact
 from realm.index.scann import Scann
 from realm.index.sharded import Sharded
+from tests.index_refresh.refresh_engines import ENGINES, published
+from tests.index_refresh.refresh_fakes import (
+    PACKED,
+    FakeIndex,
+    FakeTable,
+    contents,
+    expected_vectors,
+    make_params,
+    make_recipe,
+)
+from tests.index_refresh.test_kills import Killed, Killer
 
 ROLLING, ROWS = Rolling(3, 10), 23  # 5 shards of 5 rows: slices of 1, 2 and 2 shards
 SLICES = [(0, 5), (5, 15), (15, 23)]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refresh_fakes import make_params
 
 from index_refresh.snapshot import SnapshotError, SnapshotStore, fingerprint, read_params, to_host, write_params
+from tests.index_refresh.refresh_fakes import make_params
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.bool_, np.uint8]
 leaves = st.builds(

@@ -5,8 +5,6 @@ import os
 import threading
 
 import pytest
-from refresh_engines import wait_until
-from refresh_fakes import make_params, make_recipe
 
 from index_refresh.claim import OWNER, Claim, RefresherTaken, RunReplaced
 from index_refresh.heartbeat import NAME, read_heartbeat
@@ -15,6 +13,8 @@ from index_refresh.standalone import refresh_run
 from index_refresh.store import GenerationStore
 from index_refresh.worker import Worker
 from realm.training.run_folder import remove_folder
+from tests.index_refresh.refresh_engines import wait_until
+from tests.index_refresh.refresh_fakes import make_params, make_recipe
 
 
 def replace(run):

@@ -3,8 +3,6 @@
 import threading
 
 import pytest
-from refresh_engines import InThread, published, wait_until, work
-from refresh_fakes import ODD, PACKED, contents, make_params, make_recipe
 
 from index_refresh import embed as embed_module
 from index_refresh.claim import Claim, OrderBusy, ordered
@@ -17,6 +15,8 @@ from index_refresh.snapshot import SnapshotStore
 from index_refresh.standalone import refresh_run
 from index_refresh.store import GenerationStore
 from index_refresh.worker import Worker
+from tests.index_refresh.refresh_engines import InThread, published, wait_until, work
+from tests.index_refresh.refresh_fakes import ODD, PACKED, contents, make_params, make_recipe
 
 
 def test_the_newest_snapshot_wins_and_the_others_are_counted(tmp_path):

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-from bert_reference import TINY
 from safetensors.numpy import save_file
 
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
 from realm.models.masked_lm import MaskedLmConfig, masked_lm
 from realm.models.span_reader import SpanReaderConfig, span_reader
+from tests.models.bert_reference import TINY
 
 BERT = replace(TINY, gelu="tanh")
 TOWER = DualEncoderConfig(BERT, width=6)

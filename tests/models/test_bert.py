@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bert_reference import TINY, hidden, norm, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.models.bert import Bert, BertConfig, EncoderError, layer_norm
 from realm.models.functional import functional
+from tests.models.bert_reference import TINY, hidden, norm, shaken
 
 
 def network(config=TINY):

@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bert_reference import TINY, dense, hidden, norm, shaken
-from hf_folders import BLOCK, QUERY, embedder, same, write
 
 from realm.models.bert import EncoderError
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
 from realm.models.weights import WeightsError, bert_config, load_bert, tower_settings
+from tests.models.bert_reference import TINY, dense, hidden, norm, shaken
+from tests.models.hf_folders import BLOCK, QUERY, embedder, same, write
 
 CONFIG = DualEncoderConfig(TINY, width=6, dropout=0.1)
 POOLINGS = pytest.mark.parametrize("pooling", ["cls", "mean"])

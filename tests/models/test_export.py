@@ -4,7 +4,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from hf_folders import BERT, JOINT, QUERY, READER, SETTINGS, SPANS, TOWER, embedder, encoder, head, reader, same
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -28,6 +27,20 @@ from realm.models.weights import (
     tower_settings,
 )
 from realm.models.weights.sentence import cosine_parts
+from tests.models.hf_folders import (
+    BERT,
+    JOINT,
+    QUERY,
+    READER,
+    SETTINGS,
+    SPANS,
+    TOWER,
+    embedder,
+    encoder,
+    head,
+    reader,
+    same,
+)
 
 VECTORS_NE = np.random.default_rng(4).normal(size=(7, 6)).astype(np.float32)
 SENTENCE = DualEncoderConfig(BERT, width=17, pooling="mean", norm_epsilon=1e-12)

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bert_reference import TINY, hidden, log_probs, shaken
 
 from realm.models.masked_lm import MaskedLmConfig, masked_lm
 from realm.models.weights import WeightsError, bert_config
+from tests.models.bert_reference import TINY, hidden, log_probs, shaken
 
 CONFIG = MaskedLmConfig(TINY)
 NETWORK = masked_lm(CONFIG)

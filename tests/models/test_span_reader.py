@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bert_reference import TINY, hidden, shaken
 
 from realm.models.bert import EncoderError
 from realm.models.span_reader import SpanReaderConfig, span_reader
 from realm.models.tree_hash import tree_hash
 from realm.models.weights import WeightsError
+from tests.models.bert_reference import TINY, hidden, shaken
 
 BERT = replace(TINY, layers=1)
 CONFIG = SpanReaderConfig(BERT, width=6, answer_length=3)

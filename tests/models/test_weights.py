@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bert_reference import TINY, shaken
-from hf_folders import COMMON, LAYER, same, write_with
 from safetensors.numpy import load_file
 
 from realm.models.masked_lm import MaskedLmConfig, masked_lm
 from realm.models.weights import EMBEDDED, WeightsError, bert_config, load_bert
+from tests.models.bert_reference import TINY, shaken
+from tests.models.hf_folders import COMMON, LAYER, same, write_with
 
 CONFIG = replace(TINY, gelu="erf")
 NETWORK = masked_lm(MaskedLmConfig(CONFIG))

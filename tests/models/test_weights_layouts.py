@@ -3,7 +3,6 @@ import sys
 
 import numpy as np
 import pytest
-from hf_folders import BERT, BLOCK, JOINT, QUERY, SPANS, embedder, encoder, head, reader, same, write
 from safetensors.numpy import save_file
 
 from realm.models.weights import (
@@ -16,6 +15,7 @@ from realm.models.weights import (
     tower_settings,
 )
 from realm.models.weights.__main__ import main
+from tests.models.hf_folders import BERT, BLOCK, JOINT, QUERY, SPANS, embedder, encoder, head, reader, same, write
 
 LEFT_OVER = {
     "cls.predictions.bias": np.ones(40, np.float32),

@@ -4,12 +4,12 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from bert_reference import hidden
-from hf_folders import BERT, JOINT, encoder, same, write
 
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
 from realm.models.weights import WeightsError, bert_config, load_bert, load_tower, tower_settings
 from realm.models.weights.sentence import SCALE, isometry
+from tests.models.bert_reference import hidden
+from tests.models.hf_folders import BERT, JOINT, encoder, same, write
 
 RNG = np.random.default_rng(0)
 TOKEN_NT = RNG.integers(1, 40, (4, 12)).astype(np.int32)

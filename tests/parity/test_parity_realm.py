@@ -15,7 +15,14 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hf_models import (
+from transformers import RealmEmbedder, RealmKnowledgeAugEncoder, RealmScorer
+
+from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
+from realm.models.export import export_embedder, export_knowledge_encoder
+from realm.models.masked_lm import MaskedLmConfig, masked_lm
+from realm.models.weights import WeightsError, bert_config, load_bert, load_tower, names, tower_settings
+from realm.objectives.realm import Realm
+from tests.parity.hf_models import (
     gradient_tree,
     near,
     near_gradients,
@@ -26,13 +33,6 @@ from hf_models import (
     save,
     shaken_model,
 )
-from transformers import RealmEmbedder, RealmKnowledgeAugEncoder, RealmScorer
-
-from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
-from realm.models.export import export_embedder, export_knowledge_encoder
-from realm.models.masked_lm import MaskedLmConfig, masked_lm
-from realm.models.weights import WeightsError, bert_config, load_bert, load_tower, names, tower_settings
-from realm.objectives.realm import Realm
 
 CLS, SEP, MASK = 2, 3, 4
 RNG = np.random.default_rng(0)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tables import small_table
 
 from realm.evaluation.answers import BlockAnswers, has_answer
 from realm.evaluation.answers import joined as joined_text
 from realm.text.answer_places import AnswerPlaces, AnswerPlacesError, wanted
 from realm.text.answer_tokens import answer_tokens, joined, token_runs
 from realm.text.tokenizer import Tokenizer
+from tests.text.text_tables import small_table
 
 COMBINING = "\u0301\u0327\u0323"
 LETTERS = st.sampled_from("aB1 .-_’'$€\u00a0\u200b\u0130ßΣσς한글語éÅ\u1fc1" + COMBINING)

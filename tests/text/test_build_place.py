@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tables import lay_sentences
 
 from realm.text.build_encode import WordEncoder
 from realm.text.build_place import DATE, Spans, place
 from realm.text.tokenizer import Tokenizer
+from tests.text.text_tables import lay_sentences
 
 BERT = Tokenizer.load(None)
 ENCODE = WordEncoder(BERT)

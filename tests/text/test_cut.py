@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tables import lay_sentences
 
 from realm.text.build_encode import WordEncoder
 from realm.text.cut import fill_blocks, lay_all
 from realm.text.sentences import sentence_spans
 from realm.text.tokenizer import Tokenizer
+from tests.text.text_tables import lay_sentences
 
 BERT = Tokenizer.load(None)
 ENCODE = WordEncoder(BERT)

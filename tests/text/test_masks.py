@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tables import small_table
 
 from realm.text.masks import MaskingError, RandomSpan, RandomToken, SalientSpan
 from realm.text.tokenizer import Tokenizer
 from realm.text.units import SentenceUnit, SentenceUnits
+from tests.text.text_tables import small_table
 
 TOKENIZER = Tokenizer.load(None)
 WAYS = [SalientSpan(), SalientSpan(supported=True), RandomSpan(), RandomSpan(0.5, max_tokens=3), RandomToken()]

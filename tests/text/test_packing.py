@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tables import small_table
 
 from realm.text.packing import NULL_BLOCK, PackingError, pack_blocks, pack_queries
 from realm.text.tokenizer import Tokenizer
+from tests.text.text_tables import small_table
 
 LENGTH = 96
 TOKENIZER = Tokenizer.load(None)

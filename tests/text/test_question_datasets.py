@@ -15,9 +15,7 @@ from realm.text.formats.tfds_builder import prepare
 from realm.text.question_sets import read_question_set
 from realm.text.questions import QuestionsError
 from realm.text.sample import sample_path
-
-sys.path.insert(0, str(Path(__file__).parent / "formats"))
-from format_samples import write_tfds  # noqa: E402
+from tests.text.formats.format_samples import write_tfds
 
 TFDS = tensorflow_datasets()
 TEXT, SEVERAL = TFDS.features.Text, TFDS.features.Sequence

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from text_tables import small_table
 
 from realm.text.plan import BatchPlan
 from realm.text.question_units import QuestionUnits, question_file, question_unit
 from realm.text.questions import Question, QuestionsError
+from tests.text.text_tables import small_table
 
 
 @pytest.fixture(scope="module")

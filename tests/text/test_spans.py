@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tables import lay_sentences
 
 from realm.text import spans as spans_module
 from realm.text.blocks import CorpusConfig, build_corpus
@@ -17,6 +16,7 @@ from realm.text.build_place import place as place_all
 from realm.text.dates import find_dates
 from realm.text.spans import SpanFile, SpansError, read_spans
 from realm.text.tokenizer import Tokenizer
+from tests.text.text_tables import lay_sentences
 
 BERT = Tokenizer.load(None)
 ENCODE = WordEncoder(BERT)

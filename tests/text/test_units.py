@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from text_tables import small_table
 
 from realm.text.masks import RandomSpan, RandomToken, SalientSpan
 from realm.text.units import BlockUnits, SentenceUnits, UnitsError
+from tests.text.text_tables import small_table
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from collections import Counter
 
 import pyarrow
 import pytest
-from format_samples import WRITERS, A, Z, dump, jsonl, page, write_parquet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from realm.text.corpus import CorpusError
 from realm.text.formats import read_documents, read_with_spans
+from tests.text.formats.format_samples import WRITERS, A, Z, dump, jsonl, page, write_parquet
 
 
 def _truncated(packed: bytes) -> bytes:

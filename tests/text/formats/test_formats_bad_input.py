@@ -7,10 +7,10 @@ import os
 from collections import Counter
 
 import pytest
-from format_samples import WRITERS, A, Z, article, dump, kilt, page, write_parquet
 
 from realm.text.corpus import MAX_LINE_BYTES, CorpusError
 from realm.text.formats import BY_DESIGN, read_documents, read_with_spans
+from tests.text.formats.format_samples import WRITERS, A, Z, article, dump, kilt, page, write_parquet
 
 LONG = b"x" * (MAX_LINE_BYTES + 8)
 # (format, reason) -> what stands between the good documents, one case each.

@@ -10,7 +10,6 @@ from collections import Counter
 import fsspec
 import pyarrow
 import pytest
-from format_samples import A, Z, article, beir, dpr, dump, jsonl, kilt, page, write_parquet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from realm.text.formats import FORMATS, format_of, read_documents, read_with_spa
 from realm.text.formats.admission import SeenIds
 from realm.text.formats.dpr import cells_of
 from realm.text.sample import sample_path
+from tests.text.formats.format_samples import A, Z, article, beir, dpr, dump, jsonl, kilt, page, write_parquet
 
 CONTENT = {"jsonl": jsonl(), "beir": beir(), "dpr": dpr(), "kilt": kilt(), "mediawiki": dump()}
 PACK = {

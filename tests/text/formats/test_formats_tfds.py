@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_samples import write_tfds
 
 from realm.text.corpus import CorpusError, Document
 from realm.text.formats import read_documents, read_with_spans
 from realm.text.formats.tfds import tensorflow_datasets
 from realm.text.formats.tfds_builder import prepare
 from realm.text.questions import read_questions
+from tests.text.formats.format_samples import write_tfds
 
 TEXT = tensorflow_datasets().features.Text
 SPANS = tensorflow_datasets().features.Sequence({"start": np.int32, "limit": np.int32, "type": TEXT()})

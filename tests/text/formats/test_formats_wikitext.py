@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 
 import pytest
-from format_samples import SITEINFO, dump, page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from realm.text.formats.wikitext import (
     parsed_line,
     plain_line,
 )
+from tests.text.formats.format_samples import SITEINFO, dump, page
 
 # wikitext -> running text, links in brackets
 CLEANED = {
