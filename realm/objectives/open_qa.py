@@ -33,11 +33,11 @@ class OpenQa:
     """Fine-tuning on the questions of a file, over one corpus.
 
     questions: a file in any known format, `FORMAT:PATH`, or `sample:questions`. beam: blocks that the retriever is
-    taught on (any number from the corpus's up means all); read: how many of them the reader reads. vectors: `index`
-    scores the stored vectors, which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam.
-    train_documents: the block side learns too (with `blocks`, and an index that is refreshed). block_score: whether a
-    span's score has its block's in it. batch_lengths: padded question lengths; block_lengths: padded lengths of what is
-    read.
+    taught on (any number from the corpus's up means all); read: how many of them the reader reads; read_in_training:
+    how many it learns from, None for the same (fewer make a cheaper step). vectors: `index` scores the stored vectors,
+    which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam. train_documents: the block
+    side learns too (with `blocks`, and an index that is refreshed). block_score: whether a span's score has its block's
+    in it. batch_lengths: padded question lengths; block_lengths: padded lengths of what is read.
     """
 
     items: ClassVar[Items] = "blocks"
@@ -46,6 +46,7 @@ class OpenQa:
     questions: str = "sample:questions"
     beam: int = 5000
     read: int = 5
+    read_in_training: int | None = None
     vectors: Literal["index", "blocks"] = "index"
     train_documents: bool = False
     block_score: bool = True
@@ -55,6 +56,11 @@ class OpenQa:
     def __post_init__(self) -> None:
         if not 1 <= self.read <= self.beam:
             raise ObjectiveError(f"found read={self.read} and beam={self.beam}, wanted 1 <= read <= beam")
+        if not 1 <= self.trained_read <= self.read:
+            raise ObjectiveError(
+                f"found read_in_training={self.read_in_training} and read={self.read}, wanted 1 <= read_in_training "
+                "<= read"
+            )
         places = max(self.batch_lengths) + max(self.block_lengths) - 2
         if places > self.joint.bert.positions:
             raise ObjectiveError(
@@ -71,6 +77,10 @@ class OpenQa:
                 "found retriever.shared=True and train_documents=False: one tower cannot move for questions and stay "
                 "for blocks, wanted retriever.shared=False (it may start from a shared one)"
             )
+
+    @property
+    def trained_read(self) -> int:
+        return self.read if self.read_in_training is None else self.read_in_training
 
     @property
     def candidates(self) -> int:
@@ -138,7 +148,8 @@ class OpenQa:
         that are an answer, every match of every one, within the block as it is packed.
         """
         id_BL, valid_BL = (array[:, 1:] for array in retrieved.candidates[:2])
-        packed = retrieved.pack(1 + (self.read if self.vectors == "index" else self.beam))
+        read = self.trained_read if "host_answers_B" in batch else self.read
+        packed = retrieved.pack(1 + (read if self.vectors == "index" else self.beam))
         ready = batch | {name: packed[name] for name in ("block_token_UT", "block_length_U", "block_body_U")}
         ready |= {"slot_BK": packed["slot_BK"][:, 1:], "valid_BL": valid_BL}
         if self.vectors == "index":
@@ -147,7 +158,7 @@ class OpenQa:
             answers_B = batch["host_answers_B"]
             ready["correct_BL"] = retrieved.places.match(id_BL, valid_BL, answers_B)
             ready["gold_BKWT"] = gold_spans(
-                retrieved.places, id_BL[:, : self.read], ready, answers_B, self.joint.answer_length
+                retrieved.places, id_BL[:, :read], ready, answers_B, self.joint.answer_length
             )
         return ready
 
@@ -169,18 +180,22 @@ class OpenQa:
         """[B, 1 + L]: the beam's scores behind a column for the null block, which never wins."""
         return jnp.pad(self.beam_scores(params, batch, key), ((0, 0), (1, 0)), constant_values=MASKED)
 
-    def span_scores(self, params: Params, batch: Arrays, score_BL: jax.Array, key: Any = None):
-        """(score_BKWT, valid_BKWT) of all spans of the blocks read: [CLS] question [SEP] body [SEP], without title."""
-        slot_BK = batch["slot_BK"][:, : self.read]
+    def span_scores(self, params: Params, batch: Arrays, score_BL: jax.Array, key: Any = None, read: int = 0):
+        """(score_BKWT, valid_BKWT) of all spans of the blocks read: [CLS] question [SEP] body [SEP], without title.
+
+        read: how many blocks, 0 for `self.read`.
+        """
+        read = read or self.read
+        slot_BK = batch["slot_BK"][:, :read]
         inputs = reader_inputs(batch | {"slot_BK": slot_BK}, self.joint.bert.positions)
         skip = batch["query_token_BT"].shape[1]
         score_FWT = span_reader(self.joint).apply(params["joint"], "spans", **inputs, key=key, skip=skip)
         score_BKWT = score_FWT.reshape(*slot_BK.shape, *score_FWT.shape[1:])
         if self.block_score:
-            score_BKWT = score_BKWT + score_BL[:, : self.read, None, None]
+            score_BKWT = score_BKWT + score_BL[:, :read, None, None]
         body_length_BK = (batch["block_length_U"] - batch["block_body_U"])[slot_BK] - 1  # its [SEP] is no answer
         valid_BKWT = spans_inside(body_length_BK, *score_FWT.shape[1:])
-        return score_BKWT, valid_BKWT & batch["valid_BL"][:, : self.read, None, None]
+        return score_BKWT, valid_BKWT & batch["valid_BL"][:, :read, None, None]
 
     def loss(self, params: Params, batch: Arrays, key: Any) -> tuple[jax.Array, Metrics]:
         """Negative log-likelihood of retriever and reader in nats, a mean over the questions that have a correct block.
@@ -191,7 +206,7 @@ class OpenQa:
         score_key, reader_key = (None, None) if key is None else jax.random.split(key)
         score_BL = self.beam_scores(params, batch, score_key)
         blocks = marginal_log_likelihood(score_BL, batch["valid_BL"], batch["correct_BL"])
-        score_BKWT, valid_BKWT = self.span_scores(params, batch, score_BL, reader_key)
+        score_BKWT, valid_BKWT = self.span_scores(params, batch, score_BL, reader_key, self.trained_read)
         gold_BX, score_BX, valid_BX = (a.reshape(len(a), -1) for a in (batch["gold_BKWT"], score_BKWT, valid_BKWT))
         spans = marginal_log_likelihood(score_BX, valid_BX, gold_BX)
         # A correct span stands in a correct block, so these are all the questions there is anything to learn from.

@@ -30,7 +30,7 @@ from realm.text.tokenizer import VocabularyError
 PART_CHARACTERS = 1 << 20
 PART_DOCUMENTS = 1 << 13
 SOURCE, LOCK = "source.json", "lock"
-LAYOUT = 2  # of what a part holds; a part of another one is made again
+LAYOUT = 3  # of what a part holds; a part of another one is made again
 HOPELESS = (CorpusError, SpansError, VocabularyError)  # the input has to change first, and then no part fits
 
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)  # what a rename to a folder says that another process has made meanwhile

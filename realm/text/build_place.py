@@ -53,8 +53,8 @@ def place(
     """int64 [P, 6], the usable spans in text order: sentence, token start and end, character start and end, label.
 
     sentence_S4: the sentences as `lay_all` gives them, sentence_D1 where each document's begin; offsets of both
-    count in the whole of `encoded`. `skips` counts the rest by reason: REASONS, "same date found twice", "overlaps a
-    longer span". The longest in characters is taken first, a file's span before the finder's.
+    count in the whole of `encoded`. `skips` counts the rest by reason: REASONS, "overlaps a longer span". The longest
+    in characters is taken first, a file's span before the finder's.
     """
     place_P5, reason_P = _each(encoded, sentence_S4, sentence_D1, spans, max_tokens, unk)
     for number, count in enumerate(np.bincount(reason_P, minlength=len(REASONS) + 1)[1:].tolist()):
@@ -124,11 +124,7 @@ def _chosen(
     new_P = np.append(True, begin_P[1:] >= reach_P[:-1])  # the first of a group that hangs together
     last_P = np.append(new_P[1:], True)
     alone_P = new_P & last_P
-    first = np.flatnonzero(_dates_twice(new_P, last_P, label_P, finder_P, labels))
-    if len(first):
-        skips["same date found twice"] += len(first)
-    chosen = np.flatnonzero(alone_P).tolist() + _longer(place_P5, finder_P, first).tolist()
-    alone_P[first] = alone_P[first + 1] = True  # they are done with, too
+    chosen = np.flatnonzero(alone_P).tolist()
     rest = np.flatnonzero(~alone_P)
     rows = zip(rest.tolist(), place_P5[rest].tolist(), label_P[rest].tolist(), finder_P[rest].tolist(), strict=True)
     group_P = np.cumsum(new_P)[rest].tolist()
@@ -136,32 +132,11 @@ def _chosen(
         (group, at - end, at, finder, labels[label], number, first, last)
         for group, (number, (_, first, last, at, end), label, finder) in zip(group_P, rows, strict=True)
     )
-    owner: dict[int, tuple[bool, bool]] = {}  # of a wordpiece: whether a date has it, whether from the finder
-    for _, _, _, finder, label, number, first, last in ordered:
-        rivals = {owner[token] for token in range(first, last) if token in owner}
-        if not rivals:
-            owner |= dict.fromkeys(range(first, last), (label == DATE, finder))
+    owned: set[int] = set()  # wordpieces that a span has
+    for *_, number, first, last in ordered:
+        if owned.isdisjoint(range(first, last)):
+            owned.update(range(first, last))
             chosen.append(number)
-        elif label == DATE and (True, not finder) in rivals:
-            skips["same date found twice"] += 1
         else:
             skips["overlaps a longer span"] += 1
     return np.sort(np.array(chosen, np.int64))
-
-
-def _dates_twice(
-    new_P: np.ndarray, last_P: np.ndarray, label_P: np.ndarray, finder_P: np.ndarray, labels: list[str]
-) -> np.ndarray:
-    """Where a group of two begins, one date from the finder and one from a file: by far the most of all groups."""
-    date_P = np.array([label == DATE for label in labels], bool)[label_P]
-    one_P = date_P[:-1] & date_P[1:] & (finder_P[:-1] != finder_P[1:])
-    return np.append(new_P[:-1] & ~last_P[:-1] & last_P[1:] & one_P, False)
-
-
-def _longer(place_P5: np.ndarray, finder_P: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Of the spans `first` and those behind them the longer, the earlier, the file's."""
-    start_P, size_P = place_P5[:, 3], place_P5[:, 4] - place_P5[:, 3]
-    second = first + 1
-    earlier = (start_P[first] < start_P[second]) | ((start_P[first] == start_P[second]) & ~finder_P[first])
-    wins = (size_P[first] > size_P[second]) | ((size_P[first] == size_P[second]) & earlier)
-    return np.where(wins, first, second)

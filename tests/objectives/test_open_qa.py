@@ -188,6 +188,8 @@ def test_a_warm_start_scores_as_the_run_it_comes_from(facts):
     [
         ({"read": 7}, "read=7 and beam=6"),
         ({"read": 0}, "read=0"),
+        ({"read_in_training": 4}, "read_in_training=4 and read=3"),
+        ({"read_in_training": 0}, "read_in_training=0"),
         ({"block_lengths": (100,)}, "122 places together"),
         ({"train_documents": True}, "vectors='blocks'"),
         ({"retriever": REALM.retriever}, "wanted retriever.shared=False"),

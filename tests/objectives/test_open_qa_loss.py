@@ -8,7 +8,7 @@ import pytest
 
 from realm.retrieve import Candidates
 from realm.training.step import microbatches
-from tests.objectives.open_qa_driver import QA, facts_world
+from tests.objectives.open_qa_driver import QA, World, facts_world
 from tests.objectives.small import batch_of, close, gradient_of, largest, loss_of, program, quick
 
 
@@ -216,3 +216,25 @@ def test_dropout_follows_the_key(facts, batch):
     parts = [loss_of(dropping, params, batch, jax.random.key(n))[1] for n in (0, 1, 0)]
     for name in ("retriever_loss", "reader_loss"):
         assert parts[0][name] == parts[2][name] != parts[1][name]
+
+
+@pytest.mark.parametrize("vectors", ["index", "blocks"])
+def test_a_reader_that_learns_from_fewer_blocks_still_answers_from_all(facts, vectors):
+    world, params = facts
+    some = replace(world.objective, vectors=vectors, read=3, read_in_training=1)
+    one, three = replace(some, read=1, read_in_training=None), replace(some, read_in_training=None)
+    losses, answers = {}, {}
+    for objective in (some, one, three):
+        here = World(objective, params, world.table)
+        batch = here.batch(params)
+        losses[objective] = loss_of(objective, params, batch)[0]
+        asked = {name: array for name, array in batch_of(objective, world.table).items() if name != "host_answers_B"}
+        ready = here.joined(asked, here.candidates(params, asked))
+        answers[objective] = program(objective, "best")(params, ready)
+        assert batch["gold_BKWT"].shape[1] == objective.trained_read
+        if vectors == "index":
+            assert ready["slot_BK"].shape[1] == objective.read
+    assert losses[some] == pytest.approx(losses[one], rel=1e-6) and losses[some] != pytest.approx(losses[three])
+    for name, array in answers[three].items():
+        np.testing.assert_array_equal(answers[some][name], array)
+    assert np.any(np.asarray(answers[some]["block_Bn"]) > 0)

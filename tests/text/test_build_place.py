@@ -56,8 +56,6 @@ def one_by_one(text, sentences, spans, max_tokens):
         rivals = [other for other in taken if set(other[5]) & set(pieces)]
         if not rivals:
             taken.append((size, start, finder, label, end, pieces))
-        elif label == DATE and any(other[3] == DATE and other[2] != finder for other in rivals):
-            skips["same date found twice"] += 1
         else:
             skips["overlaps a longer span"] += 1
     return sorted((start, end, label) for _, start, _, label, end, _ in taken), skips
