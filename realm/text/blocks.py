@@ -40,11 +40,12 @@ class CorpusConfig:
 
     documents: files, folders or URLs of any format (`realm.text.formats`), both masked and retrieved. only_retrieved,
     only_masked: more such entries, where the paper's knowledge corpus Z and pre-training corpus X are not the same.
-    spans: JSON lines of {"id", "spans"}, beside the links and entity mentions that a format carries itself and the
-    dates that are always found. One path may stand for a tuple of one. format: of all entries, None to find out;
-    fields: which names id, title, text and heldout have in them (dots lead inwards, the id "#" numbers the rows). An
-    entry "FORMAT:PATH" has that format and its usual names. keep: "disambiguation" and "list" pages of a dump, left out
-    otherwise. vocabulary: WordPiece file, `train:SIZE` to train one on this corpus, None for BERT's uncased one.
+    spans: JSON lines of {"id", "spans"}, beside the links and entity mentions that a format carries itself; dates
+    are always found anew, DATE spans given are left out. One path may stand for a tuple of one. format: of all
+    entries, None to find out; fields: which names id, title, text and heldout have in them (dots lead inwards, the id
+    "#" numbers the rows). An entry "FORMAT:PATH" has that format and its usual names. keep: "disambiguation" and "list"
+    pages of a dump, left out otherwise. vocabulary: WordPiece file, `train:SIZE` to train one on this corpus, None for
+    BERT's uncased one.
     block_length: wordpieces of [CLS] title [SEP] body [SEP]; a title gets at most a quarter. holdout: share of
     documents, chosen by their ids, that training never sees as examples. lenient: drop and count bad lines rather than
     stop. language: of the sentence rules. max_span_tokens: longest salient span, in wordpieces. min_sentence_tokens: a

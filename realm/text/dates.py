@@ -3,22 +3,24 @@
 A date is a point or period on the calendar that the text itself names. One regular expression of bounded parts plus
 two looks at the words before finds them in linear time; whole words always, offsets in characters. The grammar:
 
-    a day            4 July 1776 · July 4, 1776 · 4th of July, 1776 · Sunday, July 4 · Sept. 11 · 12–14 May 2008
+    a day            4 July 1776 · July 4, 1776 · 4th of July, 1776 · Sunday, July 4 · Sept. 11 · 12–14 May 2008 ·
+                     21 february 2005
     in numbers       1969-07-20 · 20/07/1969 · 20.07.1969
     month and year   July 1969 · March of 1974 · Dec. 1941 · summer of 1969
     a year           1969: four digits, 1000 to 2099, that no word beside them marks as an amount or a label
     a decade         1960s · 1960's · '60s · mid-1990s: the words "the", "early" and "late" stay outside
     a century        19th century · nineteenth-century · 18th and 19th centuries · 2nd millennium BC
-    an era           44 BC · AD 79 · 79 A.D. · 10,000 BCE · 509–27 BC
+    an era           44 BC · AD 79 · 79 A.D. · 500 B.C · 10,000 BCE · 509–27 BC
     a range          1914–1918 · 1914-18 · 2008/09 · 2 May 2001–3 June 2004 · May–June 1940: one date
                      where a dash or slash joins the ends, two where words do ("from 1914 to 1918")
-    cut into tokens  May 3 , 2005 · 1952 -- 1954 · 17th - century: blanks as NQ and CoNLL set them
+    cut into tokens  May 3 , 2005 · 1952 -- 1954 · 2016 -- 17 · 17th - century: blanks as NQ and CoNLL set them
     a month alone    July · "in May" · mid-May. April, May, June, August and March are names and words too, so they
                      count only after a word such as in, since, until, by, of; and unless "in" stands before it
                      no month counts right before a capitalised word ("July Monarchy")
 
 Outside it on purpose: relative expressions (today, last year), durations (three years, 20-year), ages, weekdays and
-seasons alone, times of day, abbreviated or lower-case months alone; and numbers that count or label something:
+seasons alone, times of day, abbreviated or lower-case months alone, decades in words (the eighties), a Century before a
+capitalised word (it is a name more often: 20th Century Fox); and numbers that count or label something:
 1,969 people · 1969 people · $1969 · 1969% · 1969.5 · Route 1969 · 555-1969 · 2000 km · 1000–1500 metres.
 "In 1969 people voted" is a year: "in" and "since" before the number outweigh a count noun after it, never a unit.
 """
@@ -44,7 +46,7 @@ _ORDINAL = (
     r"|[Nn]inth|[Tt]enth|[Ee]leventh|[Tt]welfth|(?:[Tt]hir|[Ff]our|[Ff]if|[Ss]ix|[Ss]even|[Ee]igh|[Nn]ine)teenth"
     r"|[Tt]wentieth)"
 )
-_ERA = r"(?:BCE?|CE|AD|B\. ?C\.(?:E\.)?|A\. ?D\.|C\. ?E\.)"
+_ERA = r"(?:BCE?|CE|AD|B\. ?C(?:\.(?:E\.)?|(?!\w))|A\. ?D(?:\.|(?!\w))|C\. ?E\.)"
 
 # Nouns that make the number before them an amount. A unit always does; a count noun does unless "in" or "since"
 # stands before the number.
@@ -64,7 +66,8 @@ _COUNT = (
 )
 _TO_NUMBER = rf"(?:(?: ?{_JOIN} ?| to | or | and )\d{{1,2}},?\d{{3}})?"
 _UNIT_AHEAD = rf"(?!(?i:{_TO_NUMBER}[ \u00a0-]?{_UNIT}))"
-_AMOUNT_AHEAD = rf"(?!(?i:{_TO_NUMBER}[ \u00a0-]{_COUNT})){_UNIT_AHEAD}"
+# A count noun with a capital belongs to a name: the 1986 People Power Revolution.
+_AMOUNT_AHEAD = rf"(?!{_TO_NUMBER}[ \u00a0-]{_COUNT}){_UNIT_AHEAD}"
 
 _NUMBER = r"(?:3[01]|[12]\d|0?[1-9])"
 _DAY = rf"{_NUMBER}(?:st|nd|rd|th)?(?![\w%]|[.,:]\d)"
@@ -89,6 +92,7 @@ def _point(year: str, month: str) -> str:
             rf"{_WEEKDAY}{_DAY}(?:/{_DAY}| ?{_DASH} ?{_DAY})?(?:{_S}of)?{_S}{_SHORT}{_OLD_YEAR}?",
             rf"{_WEEKDAY}{_SHORT}{_S}(?:the{_S})?{_DAY}(?: ?{_DASH} ?{_DAY}(?!{_S}{_SHORT}))?{_AMOUNT_AHEAD}"
             rf"(?:{_THEN_YEAR})?",
+            rf"{_DAY}{_S}(?i:{_MONTH}){_S}{_YEAR}",
             rf"{_SHORT}{_THEN_YEAR}",
             rf"(?:{_ERA_YEAR} ?{_JOIN} ?)?{_ERA_YEAR}[ \u00a0-]?{_ERA}",
             rf"{_ANNO}{_S}\d{{1,4}}",
@@ -108,7 +112,8 @@ _LAST = _point(year=_YEAR, month=_MONTH)
 _DATE = re.compile(
     r"(?=[\d'’‘ADEFJMNOSTWaefnstw])"  # what a date can begin with: most characters are passed over quickly
     r"(?<![\w$£€¥₹#§+×*=/^@&])(?<!\d[-–—−.,:'’])"
-    rf"(?:{_FIRST})(?:(?:{_S})?{_JOIN}(?:{_S})?(?:{_LAST})|(?<=\d{{4}})(?:[-–/]\d\d?|/{_YEAR})(?!\w)|(?<=\d0s)[-–]\d0s)?"
+    rf"(?:{_FIRST})(?:(?:{_S})?{_JOIN}(?:{_S})?(?:{_LAST})|(?<=\d{{4}})(?:[-–/]\d\d?|/{_YEAR})(?!\w)"
+    rf"|(?<=\d{{4}})(?P<to> ?{_JOIN} ?\d\d)(?![\w%]|[.,:]\d| ?{_JOIN}){_AMOUNT_AHEAD}|(?<=\d0s)[-–]\d0s)?"
     rf"(?![\w%×°]|[.,:/]\d|{_DASH}\d| ?[×=+%]| [*x] )"
 )
 
@@ -154,6 +159,8 @@ def find_dates(text: str, starts: Iterable[int] | None = None) -> list[tuple[int
     for match in _matches(text) if starts is None else _matches_at(text, starts):
         start, end = match.span()
         before = text[max(0, start - _LOOK_BACK) : start]
+        if match["to"] is not None and match["to"][-2:] <= text[match.start("to") - 2 : match.start("to")]:
+            end = match.start("to")  # "1998 -- 12" is no range of years
         if _is_date(match, before, text[end : end + 2]):
             if before[-4:].lower() == "mid-" and not before[-5:-4].isalnum():
                 start -= 4

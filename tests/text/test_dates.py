@@ -29,6 +29,10 @@ from ⟦2 May 2001–3 June 2004⟧ he served
 The war (⟦1914–1918⟧) ended.
 The war of ⟦1914-18⟧ ended.
 the ⟦2008/09⟧ season
+the ⟦2016 -- 17⟧ season, ⟦2016--17⟧ and ⟦1998 – 99⟧; ⟦1998⟧ -- 12 of them, ⟦1998⟧ -- 99 km away, ⟦1910 -- 28 July 1946⟧
+on ⟦21 february 2005⟧ and ⟦1 MAY 1999⟧, in february and may
+the ⟦1986⟧ People Power Revolution, 1986 people in power; 2000 Km
+since ⟦500 B.C⟧, the ⟦7th century B.C⟧ and ⟦79 A.D⟧ ; a B.Complex
 from ⟦1914⟧ to ⟦1918⟧
 between ⟦1914⟧ and ⟦1918⟧
 ⟦May–June 1940⟧ and ⟦12–14 May 2008⟧ and ⟦May 12–14⟧
