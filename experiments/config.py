@@ -98,7 +98,8 @@ class Preset:
     built_corpus: str | None = None
     """A folder made by `realm data build`, used instead of building `corpus`."""
     questions: str | None = None
-    """JSONL(.gz) that measures the retriever; None for no recall table."""
+    """What measures the retriever: a question file of any known format or `FORMAT:PATH`, with `#SET`, `#SET:SPLIT` or
+    `#regex` behind it to say which set it is and how its answers are written; None for no recall table."""
     mlm: Stage | None = None
     """Warm start of the joint encoder; None (in a preset.json: null) leaves the stage out."""
     ict: Stage | None = None

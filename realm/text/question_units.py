@@ -73,7 +73,8 @@ class QuestionUnits:
     def read(
         cls, path: str | Path, table: BlockTable, *, max_tokens: int, heldout: bool | None = False
     ) -> QuestionUnits:
-        """The units of a question file in any known format, of `FORMAT:PATH`, or of the embedded `sample:questions`.
+        """The units of a question file in any known format, of `FORMAT:PATH` or `PATH#SET`, or of the embedded
+        `sample:questions`.
 
         Raises QuestionsError as open_question_set does.
         """
@@ -92,7 +93,7 @@ class QuestionUnits:
 
 
 def question_file(path: str | Path) -> tuple[Question, ...]:
-    """The questions of a file, of `FORMAT:PATH`, or of the embedded sample (`sample:questions`)."""
+    """The questions of a file, of `FORMAT:PATH` or `PATH#SET`, or of the embedded sample (`sample:questions`)."""
     return open_question_set(path).questions
 
 

@@ -11,8 +11,7 @@ import pytest
 from realm.text.question_sets import FORMATS, SIZES, read_question_set, training_warnings
 from realm.text.question_sets.sizes import matches, size_warnings
 from realm.text.question_sets.spec import open_question_set
-from realm.text.questions import Question, QuestionsError, read_questions
-from realm.text.sample import sample_path
+from realm.text.questions import Question, QuestionsError
 
 
 def lines(*records):
@@ -109,10 +108,6 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_a_question(tmp_p
     text = "\ufeff" + lines({"question": "who", "answer": ["Ada"]}, {"question": "what", "answer": ["x"]})
     found = read_question_set(written(tmp_path / "set", text.replace("\n", "\r\n")))
     assert [question.question for question in found.questions] == ["who", "what"]
-
-
-def test_the_embedded_sample_reads_as_the_other_reader_reads_it():
-    assert list(read_question_set(sample_path("questions")).questions) == read_questions(sample_path("questions"))
 
 
 NQ = '{"question": "who", "answer": ["Ada"]}\n'
@@ -263,7 +258,7 @@ def test_the_webquestions_file_given_as_nq(tmp_path):
     assert training_warnings("nq-open", found) == [
         "the model was tuned on nq-open and is asked webquestions: a score on another set than its own"
     ]
-    assert training_warnings("webquestions", found) == training_warnings(None, found) == []
+    assert training_warnings("webquestions", found) == []
     assert found.header() == f"webquestions test · 2,032 questions · fingerprint {found.fingerprint[:12]}"
 
 
@@ -282,10 +277,14 @@ def test_size_warnings_name_what_is_known():
 
 
 def test_regular_expressions_are_known_by_set_or_asked_for(tmp_path):
-    path = written(tmp_path / "CuratedTrec-test.jsonl", lines({"question": "when", "answer": ["19(60|70)", "("]}))
+    text = lines({"question": "when", "answer": ["19(60|70)", "("]})
+    path, named = written(tmp_path / "test.jsonl", text), written(tmp_path / "CuratedTrec-test.jsonl", text)
     plain = read_question_set(path)
-    assert plain.questions[0].kind == "text" and "regular expressions; they were read as text" in plain.warnings[-1]
-    for found in (read_question_set(path, dataset="curatedtrec"), read_question_set(path, kind="regex")):
+    assert plain.questions[0].kind == "text"
+    other = read_question_set(named, dataset="webquestions")
+    assert other.questions[0].kind == "text" and "regular expressions; they were read as text" in other.warnings[-1]
+    asked = (read_question_set(path, dataset="curatedtrec"), read_question_set(path, kind="regex"))
+    for found in (read_question_set(named), *asked):
         assert found.questions[0].kind == "regex"
         assert "1 regular expressions do not compile and will match nothing (first: question 'row-1')" in found.warnings
     assert found.fingerprint != plain.fingerprint

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from realm.text.questions import read_questions
+from realm.text.question_sets.spec import open_question_set
 from realm.text.sample import FILES, FOLDER, SampleError, sample_path
 
 
@@ -33,7 +33,7 @@ def test_readme_table_is_true():
 def test_files_belong_together():
     corpus = {row["id"]: row for row in rows("corpus")}
     assert len(corpus) == 3979 and {row["split"] for row in corpus.values()} == {"dev", "test"}
-    questions = read_questions(sample_path("questions"))
+    questions = open_question_set("sample:questions").questions
     splits = {row["id"]: row["split"] for row in rows("questions")}
     for question in questions:
         gold = corpus[question.document]

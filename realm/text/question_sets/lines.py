@@ -3,7 +3,7 @@
     realm     {"id": "q1", "question": "...", "answers": ["..."], "doc": "d7"}
     nq-open   {"question": "...", "answer": ["..."]}    no ids; "answers" is read too, and an "id" where there is one
 
-In NQ-open's format nothing tells that answers are regular expressions, as they are in CuratedTrec-*.jsonl.
+In neither does a field tell that answers are regular expressions, as they are in CuratedTrec-*.jsonl: the set does.
 """
 
 from __future__ import annotations

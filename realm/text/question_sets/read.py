@@ -1,7 +1,8 @@
 """Reads a question set in any known format and says what it is: format, data set, split, fingerprint, doubts.
 
-The format is recognised by content. The data set is what the caller names; without a name, what the format or the
-number of questions shows. Doubts are returned as `warnings`, never printed: a report prints them with its numbers.
+The format is recognised by content. The data set is what the caller names; without a name, what the format or, in
+formats that hold any set, the ids, the file's name and the number of questions show (`signs`). Doubts are returned as
+`warnings`, never printed: a report prints them with its numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from realm.text.question_sets.arrays import read_entityquestions, read_webquesti
 from realm.text.question_sets.datasets import SPLITS, Dataset, is_dataset, read_dataset
 from realm.text.question_sets.documents import read_squad, read_triviaqa
 from realm.text.question_sets.lines import read_nq_open, read_realm
-from realm.text.question_sets.sizes import matches, size_warnings, splits_of
+from realm.text.question_sets.signs import by_ids, by_name, told_set
+from realm.text.question_sets.sizes import size_warnings, splits_of
 from realm.text.question_sets.source import Row, Source, wrong
 from realm.text.question_sets.tables import read_dpr, read_popqa, read_trec
 from realm.text.questions import AnswerKind, Question, QuestionsError
@@ -78,8 +80,9 @@ def read_question_set(
     it has several.
 
     format: one of FORMATS, recognised by content where not given. dataset, split: what the file is taken for, checked
-    against the published sizes. kind: "regex" for curated TREC, "text" for everything else, unless given. A question
-    without an id gets "row-17" by its place in the file, in a folder "P17.test-row-17".
+    against the published sizes; where not given, what `told_set` tells. kind: "regex" for curated TREC, "text" for
+    everything else, unless given. A question without an id gets "row-17" by its place in the file, in a folder
+    "P17.test-row-17".
     Raises QuestionsError, "file:line: found ..., wanted ...", at the first bad record, repeated id or unreadable file.
     """
     formats: list[str] = []
@@ -106,19 +109,25 @@ def read_question_set(
     shown = _SHOWS.get(formats[0]) or source.dataset
     if source.dataset:
         split = SPLITS.get(source.split, source.split)
-    doubts = _doubts(len(questions), formats[0], shown, dataset, split)
+    ids = [question.id for question in questions]
+    if dataset:
+        doubts = _contradicted(dataset, formats[0], shown, by_ids(ids))
+    else:
+        dataset, doubts = told_set(path, ids, shown, own=formats[0] == "realm")
+    if dataset:
+        doubts += size_warnings(len(ids), dataset, split)
+        split = split or "/".join(splits_of(dataset, len(ids))) or None
+    elif not doubts and formats[0] == "nq-open":
+        doubts.append(f"{len(ids):,} questions is the size of no published set")
     if blank:
         doubts.append(f"{blank} blank answers beside others were left out")
     if source.unanswered:
         doubts.append(f"{source.unanswered} questions without a short answer were left out")
-    if dataset is None:
-        dataset, split = _recognised(len(questions), formats[0], shown, split)
-    elif split is None:
-        split = _either(splits_of(dataset, len(questions)))
     if kind is None:
-        kind = "regex" if dataset == "curatedtrec" else "text"
-        if kind == "text" and "curatedtrec" in name_of(path).lower():
-            doubts.append("the name says CuratedTrec, whose answers are regular expressions; they were read as text")
+        kind = "regex" if "curatedtrec" in (dataset, shown) else "text"
+        if kind == "text" and "curatedtrec" in by_name(path):
+            found = "the name says CuratedTrec, whose answers are regular expressions; they were read as text"
+            doubts.append(f"{found}: PATH#regex reads them as what they are")
     questions = [question._replace(kind=kind) for question in questions]
     if kind == "regex":
         doubts += _broken_patterns(questions)
@@ -163,10 +172,17 @@ def recognise(source: Source) -> str:
 
 
 def training_warnings(trained_on: str | None, asked: QuestionSet) -> list[str]:
-    """What a report should say when a model tuned on the data set `trained_on` is asked the questions of `asked`."""
-    if trained_on is None or asked.dataset is None or trained_on == asked.dataset:
-        return []
-    return [f"the model was tuned on {trained_on} and is asked {asked.dataset}: a score on another set than its own"]
+    """What a report should say when a model tuned on the data set `trained_on` is asked the questions of `asked`, which
+    are not those it was tuned on. None: nothing tells the set; then nothing tells either that it is the same."""
+    if trained_on and asked.dataset:
+        if trained_on == asked.dataset:
+            return []
+        return [
+            f"the model was tuned on {trained_on} and is asked {asked.dataset}: a score on another set than its own"
+        ]
+    tuned, other = (one or "questions of no known set" for one in (trained_on, asked.dataset))
+    found = f"the model was tuned on {tuned} and is asked {other}"
+    return [f"{found}: perhaps a score on another set than its own, PATH#SET names a set"]
 
 
 def _files(path: str | Path) -> list[str | Path]:
@@ -194,28 +210,13 @@ def _stem(path: str | Path) -> str:
     return name
 
 
-def _doubts(rows: int, format: str, shown: str | None, dataset: str | None, split: str | None) -> list[str]:
-    doubts = []
-    if dataset and shown and dataset != shown:
-        what = "what was prepared is" if format == "tfds" else "the file is in the format of"
-        doubts.append(f"asked for {dataset}, but {what} {shown}")
-    if dataset or shown:
-        doubts += size_warnings(rows, dataset or shown, split)
-    elif format == "nq-open" and not matches(rows):
-        doubts.append(f"{rows:,} questions is the size of no published set")
-    return doubts
-
-
-def _recognised(rows: int, format: str, shown: str | None, split: str | None) -> tuple[str | None, str | None]:
-    if shown is None and format in ("nq-open", "entityquestions", "dpr", "tfds"):
-        # These formats hold any set; the size shows which, where only one has it.
-        fitting = {name for name, _ in matches(rows)}
-        shown = fitting.pop() if len(fitting) == 1 else None
-    return shown, split or (_either(splits_of(shown, rows)) if shown else None)
-
-
-def _either(names: list[str]) -> str | None:
-    return "/".join(names) or None
+def _contradicted(dataset: str, format: str, shown: str | None, by_ids: str | None) -> list[str]:
+    """The doubt that a file taken for `dataset` is another set: its format's, or that whose ids it has."""
+    other = shown or by_ids
+    if other is None or other == dataset:
+        return []
+    by_format = "what was prepared is" if format == "tfds" else "the file is in the format of"
+    return [f"asked for {dataset}, but {by_format if shown else 'the ids are those of'} {other}"]
 
 
 def _broken_patterns(questions: list[Question]) -> list[str]:

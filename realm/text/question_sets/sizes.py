@@ -71,7 +71,8 @@ def splits_of(dataset: str, rows: int, split: str | None = None) -> list[str]:
 def size_warnings(rows: int, dataset: str, split: str | None = None) -> list[str]:
     """Why a file of `rows` questions may not be the set it is taken for; [] when its size is a published one."""
     if dataset not in SIZES:
-        return [f"no published sizes are known for {dataset!r}: {rows:,} questions were not checked"]
+        known = ", ".join(SIZES)
+        return [f"no published sizes are known for {dataset!r}, only for {known}: {rows:,} questions were not checked"]
     if splits_of(dataset, rows, split):
         return []
     asked = f"{dataset} {split}" if split else dataset
