@@ -3,12 +3,14 @@ version of one and its index, salient spans, the date finder beside labels, and 
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.arguments import UsageError, at_least_one, make_room, parse, write_answer
+from experiments.arguments import HELP, UsageError, at_least_one, make_room, parse, write_answer
+from experiments.data_stop import Stopped, going_on, stoppable
 
 USAGE = """\
 wanted one of
@@ -43,7 +45,7 @@ class DataInspect:
     blocks: int = 3
     """How many sample blocks."""
     seed: int = 0
-    """Which ones."""
+    """Which ones: another number from 0 up, other blocks."""
     verify: bool = False
     """Read every file and compare its sha256 with the manifest's."""
     residue: bool = False
@@ -71,22 +73,28 @@ def data(arguments: list[str]) -> int:
     """realm data build | inspect | edit | tag | embed | dates | tfds"""
     if not arguments or arguments[0] not in VERBS:
         raise UsageError(USAGE)
-    return VERBS[arguments[0]](arguments[1:])
+    try:
+        with stoppable():
+            return VERBS[arguments[0]](arguments[1:])
+    except Stopped as stop:
+        print(f"realm: {stop.told()}", file=sys.stderr)
+        return 128 + stop.number
 
 
 def build(arguments: list[str]) -> int:
     """realm data build DOCUMENTS --out DIR"""
+    from experiments.data_reading import TOLD_OF_BUILD, described
     from experiments.data_show import show_manifest
     from experiments.samples import resolved
     from realm.text.blocks import CorpusConfig, build_corpus
 
-    given = parse(
-        DataBuild, _named("--documents", arguments), "realm data build DOCUMENTS", corpus=(CorpusConfig, None)
-    )
+    named, about = _named("--documents", arguments), described(DataBuild)
+    given = parse(DataBuild, named, "realm data build DOCUMENTS", about, TOLD_OF_BUILD, corpus=(CorpusConfig, None))
     at_least_one("workers", given.workers)
     make_room(given.json)
     fresh, began = given.overwrite or not given.out.exists(), time.monotonic()
-    table = build_corpus(resolved(given.corpus), given.out, overwrite=given.overwrite, workers=given.workers)
+    with going_on(given.out):
+        table = build_corpus(resolved(given.corpus), given.out, overwrite=given.overwrite, workers=given.workers)
     show_manifest(table, time.monotonic() - began if fresh else None)
     write_answer(given.json, table.manifest)
     return 0
@@ -100,6 +108,8 @@ def inspect(arguments: list[str]) -> int:
     corpus, rest = _corpus("inspect", arguments)
     given = parse(DataInspect, rest, "realm data inspect CORPUS")
     at_least_one("blocks", given.blocks)
+    if given.seed < 0:
+        raise UsageError(f"found --seed {given.seed}, wanted 0 or more")
     make_room(given.json)
     found = inspected(BlockTable.open(corpus, verify=given.verify), given.blocks, given.seed, given.residue)
     show_inspected(found)
@@ -109,14 +119,18 @@ def inspect(arguments: list[str]) -> int:
 
 def edit(arguments: list[str]) -> int:
     """realm data edit CORPUS --add FILE --delete ID --replace FILE --out DIR"""
+    from experiments.data_reading import TOLD_OF_EDIT, described
     from experiments.data_show import show_manifest
     from realm.text.edit import CorpusEdit, edit_corpus
 
     corpus, rest = _corpus("edit", arguments)
-    given = parse(DataEdit, rest, "realm data edit CORPUS", edit=(CorpusEdit, None))
+    about = described(DataEdit)
+    given = parse(DataEdit, rest, "realm data edit CORPUS", about, TOLD_OF_EDIT, edit=(CorpusEdit, None))
     at_least_one("workers", given.workers)
     make_room(given.json)
-    table = edit_corpus(corpus, listed(given.edit), given.out, overwrite=given.overwrite, workers=given.workers)
+    change = replace(given.edit, delete=tuple(deleted_ids(given.edit.delete)))
+    with going_on(given.out):
+        table = edit_corpus(corpus, change, given.out, overwrite=given.overwrite, workers=given.workers)
     show_manifest(table)
     write_answer(given.json, table.manifest)
     return 0
@@ -167,18 +181,36 @@ def _named(option: str, arguments: list[str]) -> list[str]:
 
 
 def _corpus(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
-    if arguments and arguments[0] in ("-h", "--help"):
+    if arguments and arguments[0] in HELP:
         return Path(), arguments
     if not arguments or arguments[0].startswith("-"):
         raise UsageError(f"wanted `realm data {verb} CORPUS`, CORPUS being a folder that `realm data build` wrote")
     return Path(arguments[0]), arguments[1:]
 
 
-def listed(edit):
-    """`--delete @FILE`: the ids of a file, one a line."""
-    from dataclasses import replace
+def deleted_ids(given: tuple[str, ...]) -> Iterator[str]:
+    """The ids of `--delete ID`, `--delete @FILE` and `--delete @@...`, an id that begins with @."""
+    for one in given:
+        if one.startswith("@@"):
+            yield one[1:]
+        elif one.startswith("@"):
+            yield from _ids_in(one[1:])
+        else:
+            yield one
 
-    ids: list[str] = []
-    for one in edit.delete:
-        ids += Path(one[1:]).read_text("utf-8").splitlines() if one.startswith("@") else [one]
-    return replace(edit, delete=tuple(one for one in ids if one))
+
+def _ids_in(path: str) -> list[str]:
+    """The ids of a file. Lines end with line feeds alone: an id may hold any other character that breaks lines."""
+    wanted = "wanted a file of ids, one a line (an id that begins with @ is written @@...)"
+    try:
+        raw = Path(path).read_bytes() if path else b""
+        text = raw.decode("utf-8-sig")
+    except OSError as problem:
+        raise UsageError(f"{path}: found no readable file ({problem.strerror}), {wanted}") from problem
+    except UnicodeDecodeError as problem:
+        line, byte = problem.object.count(b"\n", 0, problem.start) + 1, problem.object[problem.start]
+        raise UsageError(f"{path}:{line}: found the byte 0x{byte:02x}, which is not UTF-8, {wanted}") from problem
+    ids = [line.removesuffix("\r") for line in text.split("\n")]
+    if not any(ids):
+        raise UsageError(f"found no id in --delete @{path}, {wanted}")
+    return [one for one in ids if one]

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from experiments.arguments import UsageError, leading, make_room, parse, write_answer
+from experiments.arguments import HELP, UsageError, leading, make_room, parse, write_answer
+from experiments.data_reading import TOLD, Reading, described, documents_of, entries_of, told_skips
 
 CALENDAR = re.compile(
     r"\b(?:1\d|20)\d\d\b|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b|\d0s\b|[Cc]entur|[Mm]illenni"
@@ -34,7 +36,7 @@ class DataDates:
     show: int = 0
     """How many of the first disagreements of each kind to print."""
     json: Path | None = None
-    """Also write the counts and shares to this file."""
+    """Also write the counts and shares, `skips` and `warnings` to this file."""
 
 
 @dataclass
@@ -81,14 +83,15 @@ class Agreement:
 def dates(arguments: list[str]) -> int:
     """realm data dates DOCUMENTS --spans FILES"""
     entries, rest = leading(arguments)
-    if not entries and not {"-h", "--help"} & set(rest):
+    if not entries and not HELP & set(rest):
         raise UsageError("wanted `realm data dates DOCUMENTS... --spans FILES`")
-    given = parse(DataDates, rest, "realm data dates DOCUMENTS")
+    about = described(DataDates)
+    given = parse(DataDates, rest, "realm data dates DOCUMENTS", about, TOLD, reading=(Reading, None))
     make_room(given.json)
     from realm.text.dates import find_dates
 
-    agreement, shown = Agreement(), Counter()
-    for text, labelled in _labelled(entries, given):
+    agreement, shown, skips = Agreement(), Counter(), Counter()
+    for text, labelled in _labelled(entries, given, skips):
         found = find_dates(text)
         agreement.add(text, found, labelled)
         for kind, spans in (("found alone", set(found) - labelled), ("labelled alone", labelled - set(found))):
@@ -102,25 +105,20 @@ def dates(arguments: list[str]) -> int:
     for kind, of in shares.items():
         values = "  ".join(f"{name.replace('_', ' ')} {100 * value:.1f}" for name, value in of.items())
         print(f"  {kind:8s}  {values}")
-    write_answer(given.json, {"counts": dict(count), **shares})
+    write_answer(given.json, {"counts": dict(count), **shares, **told_skips(skips)})
     return 0
 
 
-def _labelled(entries: list[str], given: DataDates) -> Iterator[tuple[str, set[tuple[int, int]]]]:
+def _labelled(entries: list[str], given: Any, skips: Counter) -> Iterator[tuple[str, set[tuple[int, int]]]]:
     """The text of each document and its labelled spans; a document without a line in the files has none."""
     from experiments.samples import resolve
-    from realm.text.build_inputs import entry_of
-    from realm.text.formats import read_documents
-    from realm.text.formats.admission import SeenIds
     from realm.text.spans import SpanFile
 
-    seen = SeenIds()
-    with closing(SpanFile(map(resolve, given.spans))) as spans:
-        for entry in map(resolve, entries):
-            format, path = entry_of(entry)
-            for document in read_documents(path, format=format, seen=seen):
-                own = {(start, end) for start, end, label, *_ in spans.take(document.id) if label == given.label}
-                yield document.text, own
+    opened = entries_of(entries, given.reading)
+    with closing(SpanFile(map(resolve, given.spans), lenient=given.reading.lenient, counts=skips)) as spans:
+        for document, _ in documents_of(opened, given.reading, skips):
+            own = {(start, end) for start, end, label, *_ in spans.take(document.id) if label == given.label}
+            yield document.text, own
 
 
 def _touches(one: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:

@@ -21,13 +21,14 @@ NAMED = 20  # blocks with residue that are named
 
 
 def show_manifest(table: BlockTable, seconds: float | None = None) -> None:
-    """Counts, skips by reason and warnings of a corpus; `seconds` that it took."""
+    """Counts, skips by reason, warnings, and where a corpus that was edited comes from; `seconds` that it took."""
     console = wide_console()
     manifest = table.manifest
     console.print(f"{table.path}: {table.rows} blocks, fingerprint {table.fingerprint[:12]}", markup=False)
     if seconds is not None:
         console.print(f"  {seconds:.1f} seconds, {table.rows / seconds:.0f} blocks a second", markup=False)
     _print_counts(console, manifest)
+    _print_lineage(console, manifest)
 
 
 def inspected(table: BlockTable, blocks: int, seed: int, markup: bool = False) -> dict[str, Any]:
@@ -84,8 +85,7 @@ def show_inspected(found: dict[str, Any]) -> None:
     console = wide_console()
     console.print(f"{found['path']}: {found['rows']} blocks, fingerprint {found['fingerprint'][:12]}", markup=False)
     _print_counts(console, found)
-    for name, value in (found["lineage"] or {}).items():
-        console.print(f"  lineage {name}: {value}", markup=False)
+    _print_lineage(console, found)
     for kind in found["kinds"]:
         line = f"  kind   {kind['kind']}: {kind['spans']} spans, {kind['supported']} of them also in another block"
         console.print(line, markup=False)
@@ -116,6 +116,11 @@ def _print_counts(console: Console, found: dict[str, Any]) -> None:
             console.print(f"  {title[:-1]:6s} {name}: {value}", markup=False)
     for warning in found.get("warnings", []):
         console.print(Text(f"WARNING {warning}", style="bold red"))
+
+
+def _print_lineage(console: Console, found: dict[str, Any]) -> None:
+    for name, value in (found.get("lineage") or {}).items():
+        console.print(f"  lineage {name}: {value}", markup=False)
 
 
 def _kinds(table: BlockTable) -> list[dict[str, Any]]:

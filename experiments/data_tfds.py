@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from experiments.arguments import UsageError, make_room, parse, write_answer
+from experiments.arguments import HELP, UsageError, make_room, parse, write_answer
+from experiments.data_reading import TOLD, Reading, described, told_skips
 
 
 @dataclass(frozen=True)
@@ -14,47 +15,32 @@ class DataTfds:
     """Writes documents with their spans, and question sets by split, as array_record files for others to load."""
 
     out: Path
-    """The data folder: `realm_corpus/documents/1.0.0` in it, and `realm_corpus/questions/1.0.0`."""
-    format: str | None = None
-    """Of the documents; found out by default."""
-    fields: dict[str, str] = field(default_factory=dict)
-    """Names that id, title and text have in the documents."""
+    """The data folder: `realm_corpus/documents/VERSION` in it, and `realm_corpus/questions/VERSION`."""
     spans: str | None = None
     """A spans file; by default the spans that the documents' format carries itself."""
     questions: dict[str, str] = field(default_factory=dict)
-    """SPLIT QUESTIONS ...: question sets of any known format, each a split."""
-    lenient: bool = False
-    """Drop and count bad documents rather than stop."""
+    """SPLIT QUESTIONS ...: question sets of any known format, each a split, whose name has letters, digits, _ and -."""
     json: Path | None = None
-    """Also write the folders and the skips to this file."""
+    """Also write `folders`, `skips` and `warnings` to this file."""
 
 
 def tfds(arguments: list[str]) -> int:
     """realm data tfds DOCUMENTS --out DIR"""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in HELP):
         raise UsageError("wanted `realm data tfds DOCUMENTS --out DIR [--spans FILE] [--questions SPLIT FILE ...]`")
     documents, rest = ("", arguments) if arguments[0].startswith("-") else (arguments[0], arguments[1:])
-    given = parse(DataTfds, rest, "realm data tfds DOCUMENTS")
+    about = described(DataTfds)
+    given = parse(DataTfds, rest, "realm data tfds DOCUMENTS", about, TOLD, reading=(Reading, None))
     make_room(given.json)
     from experiments.samples import resolve
-    from realm.text.build_inputs import entry_of
     from realm.text.formats.tfds_builder import prepare
 
     skips: Counter = Counter()
-    format, path = entry_of(resolve(documents))
-    folders = prepare(
-        path,
-        given.out,
-        format=format or given.format,
-        fields=given.fields,
-        spans=resolve(given.spans),
-        questions=given.questions,
-        lenient=given.lenient,
-        counts=skips,
-    )
+    spans = resolve(given.spans)
+    reading = asdict(given.reading)
+    folders = prepare(resolve(documents), given.out, spans=spans, questions=given.questions, counts=skips, **reading)
     for name, folder in folders.items():
         print(f"{name}: {folder}")
-    for reason, count in sorted((+skips).items()):
-        print(f"  skip   {reason}: {count}")
-    write_answer(given.json, {"folders": {name: str(one) for name, one in folders.items()}, "skips": dict(+skips)})
+    answer = {"folders": {name: str(one) for name, one in folders.items()}}
+    write_answer(given.json, answer | told_skips(skips))
     return 0

@@ -85,8 +85,11 @@ def evaluate(arguments: list[str]) -> int:
         raise UsageError(f"found --heldout {given.heldout}, wanted a share above 0, at most 1")
     make_room(given.json)
     from experiments.tagger_run import open_tagger
+    from realm.text.taggers import Anchors, File
 
     found = open_tagger(files[0])
+    if isinstance(found, Anchors | File):  # they know spans of documents, and sentences of CoNLL files are none
+        raise UsageError(f"found the tagger {files[0]!r}, which reads no text, wanted a run folder or spacy:PIPELINE")
     answer: dict[str, Any] = {"tagger": files[0], "files": {}}
     for path in files[1:]:
         answer["files"][path] = _measured(found, path, given.heldout, same)

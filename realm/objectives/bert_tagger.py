@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 
+from realm.models.tree_hash import tree_hash
 from realm.objectives.tagging import Tagging
 from realm.protocols import Params
 from realm.text.conll import OUTSIDE, label_spans
@@ -20,12 +23,16 @@ ROWS = 64  # sentences a batch; the last is filled up, so that there is one shap
 
 
 class BertTagger:
-    """`params` as `Tagging.init` gives them; language: of the rules that cut documents into sentences."""
+    """`params` as `Tagging.init` gives them; language: of the rules that cut documents into sentences.
 
-    name = "bert"
+    name: `bert:` and eight digits of a hash of all that decides what it finds, so that spans of two models can be told
+    apart wherever their runs lie.
+    """
 
     def __init__(self, objective: Tagging, params: Params, tokenizer: Tokenizer, language: str = "en"):
         self.objective, self.tokenizer, self.language = objective, tokenizer, language
+        parts = [tree_hash(params["joint"]), list(objective.labels), tokenizer.fingerprint, language]
+        self.name = f"bert:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
         self._params = jax.device_put({"joint": params["joint"]})
         self._predict = jax.jit(objective.predict)
 

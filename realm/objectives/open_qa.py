@@ -32,12 +32,13 @@ from realm.text.table import BlockTable
 class OpenQa:
     """Fine-tuning on the questions of a file, over one corpus.
 
-    questions: a file in any known format, `FORMAT:PATH`, or `sample:questions`. beam: blocks that the retriever is
-    taught on (any number from the corpus's up means all); read: how many of them the reader reads; read_in_training:
-    how many it learns from, None for the same (fewer make a cheaper step). vectors: `index` scores the stored vectors,
-    which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam. train_documents: the block
-    side learns too (with `blocks`, and an index that is refreshed). block_score: whether a span's score has its block's
-    in it. batch_lengths: padded question lengths; block_lengths: padded lengths of what is read.
+    questions: a file in any known format, `FORMAT:PATH`, `PATH#SET`, or `sample:questions`. beam: blocks that the
+    retriever is taught on (any number from the corpus's up means all); read: how many of them the reader reads;
+    read_in_training: how many it learns from, None for the same (fewer make a cheaper step). vectors: `index` scores
+    the stored vectors, which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam.
+    train_documents: the block side learns too (with `blocks`, and an index that is refreshed). block_score: whether a
+    span's score has its block's in it. batch_lengths: padded question lengths; block_lengths: padded lengths of what is
+    read.
     """
 
     items: ClassVar[Items] = "blocks"

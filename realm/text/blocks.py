@@ -41,16 +41,18 @@ class CorpusConfig:
     documents: files, folders or URLs of any format (`realm.text.formats`), both masked and retrieved. only_retrieved,
     only_masked: more such entries, where the paper's knowledge corpus Z and pre-training corpus X are not the same.
     spans: JSON lines of {"id", "spans"}, beside the links and entity mentions that a format carries itself; dates
-    are always found anew, DATE spans given are left out. One path may stand for a tuple of one. format: of all
-    entries, None to find out; fields: which names id, title, text and heldout have in them (dots lead inwards, the id
-    "#" numbers the rows). An entry "FORMAT:PATH" has that format and its usual names. keep: "disambiguation" and "list"
-    pages of a dump, left out otherwise. vocabulary: WordPiece file, `train:SIZE` to train one on this corpus, None for
-    BERT's uncased one.
-    block_length: wordpieces of [CLS] title [SEP] body [SEP]; a title gets at most a quarter. holdout: share of
-    documents, chosen by their ids, that training never sees as examples. lenient: drop and count bad lines rather than
-    stop. language: of the sentence rules. max_span_tokens: longest salient span, in wordpieces. min_sentence_tokens: a
-    shorter sentence is no query (it stays in its block). limit: only the first so many documents of each entry, None
-    for all.
+    are always found anew, DATE spans given are left out. format: of all entries, None to find out; an entry
+    "FORMAT:PATH" names its own. fields: which names id, title, text and heldout have (dots lead inwards, the id "#"
+    numbers the rows); they hold for entries that name no format, and for all where each names one; a title that no
+    document has under its name is an error, in lenient reading a warning. keep: "disambiguation" and "list" pages of a
+    dump, left out otherwise; refused where nothing is a dump. vocabulary: WordPiece file, `train:SIZE` to train one on
+    this corpus, None for BERT's uncased one. block_length: wordpieces of [CLS] title [SEP] body [SEP]; a title gets at
+    most a quarter. holdout: share of documents, chosen by their ids, that training never sees as examples. lenient:
+    drop and count bad lines rather than stop. language: of the sentence rules. max_span_tokens: longest salient span,
+    in wordpieces. min_sentence_tokens: a shorter sentence is no query (it stays in its block). limit: only the first so
+    many documents of each entry, None for all.
+
+    One path may stand for a tuple of one.
     """
 
     documents: tuple[str, ...] = ()

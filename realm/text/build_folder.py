@@ -50,4 +50,7 @@ def _same(out: Path, source: dict[str, Any]) -> BlockTable:
         for name in sorted(found.keys() | source.keys())
         if found.get(name) != source.get(name)
     )
-    raise CorpusError(f"{out} holds a corpus built otherwise ({differs}): choose another folder or pass overwrite=True")
+    raise CorpusError(
+        f"{out} holds a corpus built otherwise ({differs}): choose another folder, or replace it "
+        "(--overwrite, overwrite=True)"
+    )

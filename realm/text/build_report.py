@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from realm.text.build_inputs import ROLES
+from realm.text.build_inputs import ABSENT, ROLES
 from realm.text.columns import sha256_of
 from realm.text.formats.admission import BY_DESIGN
 from realm.text.table import FORMAT, MANIFEST, fingerprint_of
@@ -28,8 +28,12 @@ def write_manifest(
 ) -> None:
     """Writes what is known of a corpus whose arrays and vocabulary are in `folder`. `config` is its CorpusConfig.
 
-    dropped, span_skips: documents and spans left out by reason. lineage: of a corpus made from another one.
+    dropped, span_skips: documents and spans left out by reason, and fields that no document had (ABSENT). lineage: of a
+    corpus made from another one.
     """
+    absent = sorted(reason for reason in dropped if reason.startswith(ABSENT))
+    for reason in absent:
+        del dropped[reason]
     skips = {f"document: {reason}": count for reason, count in sorted((+dropped).items())}
     skips |= {f"span: {reason}": count for reason, count in sorted((+span_skips).items())}
     files = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
@@ -42,7 +46,7 @@ def write_manifest(
         "taggers": taggers,
         "counts": dict(sorted(counts.items())),
         "skips": skips,
-        "warnings": _warnings(config, counts, skips),
+        "warnings": absent + _warnings(config, counts, skips),
         "files": files,
         "fingerprint": fingerprint_of(files, tokenizer),
     }
@@ -71,6 +75,11 @@ def _warnings(config: Any, counts: dict[str, Any], skips: dict[str, int]) -> lis
         (counts["unknown_wordpieces"], counts["tokens"], "wordpieces are [UNK]: another script than the vocabulary's?"),
     )
     warnings = [f"{part} of {whole} {what}" for part, whole, what in shares if part > whole / 100]
+    if others := skips.get("document: other file", 0):
+        warnings.append(
+            f"{others} files in the folders of {documents} were not read: another format than the corpus, or none that "
+            "is known"
+        )
     if config.holdout and not 0 < counts["heldout_documents"] < counts["documents"]:
         warnings.append(
             f"holdout={config.holdout} holds out {counts['heldout_documents']} of {counts['documents']} documents: "

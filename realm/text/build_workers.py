@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any
 
@@ -65,7 +66,9 @@ class Workers:
         waiting: deque[Future] = deque()
         try:
             for task in chain(first, tasks):
-                waiting.append(self._started().submit(_run, function, task))
+                pool = self._started()
+                with _deaf():  # submitting starts a worker while there are fewer than wanted
+                    waiting.append(pool.submit(_run, function, task))
                 if len(waiting) > self.count + 2:
                     yield waiting.popleft().result()
             while waiting:
@@ -84,6 +87,27 @@ class Workers:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.count, context, _begin, (self._tokenizer,))
         return self._pool
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Signals wait while a worker is started. Ctrl-C reaches every process of a terminal, and a worker would die of it
+    with a traceback of its own while it imports: one that is started here never hears it. And one whose parent is
+    interrupted before it was told everything would complain of that."""
+    came: list[int] = []
+    old: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no handler runs in another
+        for number in (signal.SIGINT, signal.SIGTERM):
+            old[number] = signal.signal(number, lambda number, _: came.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in old.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _begin(tokenizer: Tokenizer) -> None:

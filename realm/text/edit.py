@@ -40,10 +40,13 @@ class EditError(CorpusError):
 
 @dataclass(frozen=True)
 class CorpusEdit:
-    """add, replace: entries of documents as CorpusConfig takes them; those of `replace` have ids that the corpus has,
-    those of `add` ids that it has not. delete: ids. spans: files for the added and replaced documents. role: of the
-    added ones; a replaced one keeps its own. format, fields, keep, lenient: as in CorpusConfig; a lenient edit passes
-    over ids that do not fit and counts them."""
+    """What is done to a corpus.
+
+    add: entries of documents, as CorpusConfig takes them, whose ids the corpus has not. replace: entries of documents
+    whose ids it has. delete: ids of documents. spans: files for the added and replaced documents. role: of the added
+    documents: `documents`, `only_retrieved` or `only_masked`; a replaced one keeps its own. format, fields, keep: as in
+    CorpusConfig. lenient: drop and count bad documents, and pass over and count ids that do not fit, rather than stop.
+    """
 
     add: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
@@ -178,7 +181,7 @@ class _Edited:
 
     def _read(self, name: str, pool: Workers, dropped: Counter) -> Iterator[tuple[Document, list[RawSpan], str]]:
         config = replace(self.config, documents=getattr(self.edit, name))
-        return documents(config, dropped, pool, self.parts / name)
+        return documents(config, dropped, pool, self.parts / name, among=self.edit.add + self.edit.replace)
 
     def _join(self, gone_D: np.ndarray, spans: SpanFile, join: Join, pool: Workers, parent: Column) -> int:
         """All parts in order; writes where the rows of kept documents come from. Returns how many lack a title."""

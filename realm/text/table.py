@@ -24,7 +24,7 @@ from realm.text.tokenizer import Tokenizer
 FORMAT = 2
 MANIFEST = "manifest.json"
 VOCABULARY = "vocab.txt"
-BUILD = "build_corpus(CorpusConfig(documents=...), folder)"
+BUILD = "`realm data build` (build_corpus)"
 
 
 class BlockTable:
@@ -150,7 +150,7 @@ class BlockTable:
         return self.support_P[self._range(self.span_offset_N1, row)]
 
     def found_by(self, row: int) -> list[str]:
-        """Who found each salient span: "dates", "anchors", "file", "bert", "spacy:PIPELINE", ..."""
+        """Who found each salient span: "dates", "anchors", "file", "bert:97012a55", "spacy:PIPELINE", ..."""
         return [self.taggers[number] for number in self.tagger_P[self._range(self.span_offset_N1, row)].tolist()]
 
     def row_of(self, block_id: str) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.data_show import inspected
+from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.formats import read_documents, read_with_spans
 from realm.text.question_sets import read_question_set
 from realm.text.question_sets.spec import open_question_set
@@ -111,7 +112,7 @@ def test_a_corpus_and_its_questions_become_a_dataset_and_come_back(tmp_path, cap
     pairs = list(read_with_spans(folders["documents"]))
     assert [one for one, _ in pairs] == list(read_documents(sample_path("corpus")))
     wanted = {number: spans for number, spans in read_spans(sample_path("spans"))}
-    assert [spans for _, spans in pairs] == [wanted[one.id] for one, _ in pairs]
+    assert [spans for _, spans in pairs] == [[(*span, "file") for span in wanted[one.id]] for one, _ in pairs]
     (tmp_path / "trec.tsv").write_text("1\tfactoid\tHow tall?\t20\\s?,320\n")
     given = ["sample:corpus", "--questions", "test", f"trec:{tmp_path / 'trec.tsv'}", "--out", str(tmp_path / "other")]
     assert main(["data", "tfds", *given]) == 1 and not (tmp_path / "other").exists()
@@ -135,6 +136,7 @@ def test_edit_makes_a_version_that_says_what_changed(corpus, tmp_path, capsys):
     arguments = ["--add", str(tmp_path / "add.jsonl"), "--replace", str(tmp_path / "replace.jsonl")]
     arguments += ["--delete", f"@{tmp_path / 'gone.txt'}", ids[12], "--out", str(tmp_path / "new")]
     assert main(["data", "edit", str(corpus), *arguments, "--workers", "1", "--json", str(tmp_path / "e.json")]) == 0
+    assert "lineage deleted_documents: 3" in capsys.readouterr().out
     new = BlockTable.open(tmp_path / "new")
     lineage = json.loads((tmp_path / "e.json").read_text())["lineage"]
     assert lineage["parent"] == table.fingerprint and lineage["deleted_documents"] == 3
@@ -148,6 +150,44 @@ def test_edit_makes_a_version_that_says_what_changed(corpus, tmp_path, capsys):
     assert "lineage added_documents: 1" in capsys.readouterr().out
 
 
+def test_ids_to_delete_come_from_files_of_lines_and_may_begin_with_at(tmp_path):
+    ids = ["@a", "b\u2028c", "d\x0be", "f", "g"]
+    rows = [{"id": one, "text": "Ada came in 1969."} for one in ids]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = build_corpus(CorpusConfig(str(tmp_path / "c.jsonl")), tmp_path / "old")
+    (tmp_path / "gone.txt").write_bytes("\ufeffb\u2028c\r\n\nd\x0be\n".encode())
+    given = ["--delete", f"@{tmp_path / 'gone.txt'}", "@@a", "f", "--out", str(tmp_path / "new"), "--workers", "1"]
+    assert main(["data", "edit", str(table.path), *given]) == 0
+    new = BlockTable.open(tmp_path / "new")
+    assert [new.document_id(row) for row in range(new.rows)] == ["g"]
+
+
+@pytest.mark.parametrize(
+    "written, said",
+    [
+        (None, "ids.txt: found no readable file (No such file or directory), wanted a file of ids, one a line"),
+        (b"good\n\xff\n", "ids.txt:2: found the byte 0xff, which is not UTF-8, wanted a file of ids, one a line"),
+        (b"\n", "ids.txt, wanted a file of ids, one a line"),
+        (
+            "alone",
+            "found no id in --delete @, wanted a file of ids, one a line (an id that begins with @ is written @@",
+        ),
+    ],
+)
+def test_a_file_of_ids_that_cannot_be_read_is_one_line(corpus, tmp_path, capsys, written, said):
+    path = tmp_path / "ids.txt"
+    if isinstance(written, bytes):
+        path.write_bytes(written)
+    given = "@" if written == "alone" else f"@{path}"
+    assert main(["data", "edit", str(corpus), "--delete", given, "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_another_source_is_answered_in_options(corpus, capsys):
+    assert main(["data", "build", "sample:corpus", "--limit", "3", "--out", str(corpus)]) == 1
+    assert "choose another folder, or replace it (--overwrite" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
@@ -159,7 +199,11 @@ def test_edit_makes_a_version_that_says_what_changed(corpus, tmp_path, capsys):
         (["dates", "sample:corpus", "--spans", "none.jsonl"], 1, "none.jsonl: found no readable file"),
         (["tfds", "--out", "x"], 2, "wanted `realm data tfds DOCUMENTS"),
         (["tfds", "none.jsonl", "--out", "OUT"], 1, "none.jsonl: found no readable file"),
-        (["inspect", "nowhere"], 1, "found no corpus folder"),
+        (["tfds", "sample:corpus", "--questions", "../x", "sample:questions", "--out", "OUT"], 1, "the split '../x'"),
+        (["tfds", "CORPUS", "--out", "OUT"], 1, "found a built corpus, wanted the documents that it was built from"),
+        (["build", "CORPUS", "--out", "OUT"], 1, "found a built corpus, wanted the documents that it was built from"),
+        (["inspect", "nowhere"], 1, "found no corpus folder (no manifest.json), wanted one that `realm data build`"),
+        (["inspect", "CORPUS", "--seed", "-1"], 2, "found --seed -1, wanted 0 or more"),
         (["inspect", "CORPUS", "--blocks", "0"], 2, "--blocks 0"),
         (["build", "none.jsonl", "--out", "OUT", "--workers", "0"], 2, "--workers 0"),
         (["build", "none.jsonl", "--out", "OUT"], 1, "none.jsonl: found no readable file"),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import jax
 import pytest
@@ -75,10 +76,11 @@ def test_tag_writes_what_build_reads(run, tmp_path, capsys):
     arguments = ["data", "tag", "sample:corpus", "--limit", "5", "--tagger", str(run), "--out", str(spans)]
     assert main([*arguments, "--json", str(tmp_path / "tag.json")]) == 0
     lines = [json.loads(line) for line in gzip.decompress(spans.read_bytes()).splitlines()]
-    assert len(lines) == 5 and {line["tagger"] for line in lines} == {"bert"}
+    (name,) = {line["tagger"] for line in lines}
+    assert len(lines) == 5 and re.fullmatch("bert:[0-9a-f]{8}", name)
     counts = json.loads((tmp_path / "tag.json").read_text())["counts"]
     assert sum(len(line["spans"]) for line in lines) == sum(
-        count for name, count in counts.items() if name.endswith("by bert")
+        count for kind, count in counts.items() if kind.endswith(f"by {name}")
     )
     given = [
         "sample:corpus",
@@ -102,8 +104,8 @@ def test_tag_writes_what_build_reads(run, tmp_path, capsys):
         assert sum(one["kinds"].values()) == one["spans"]
         assert f"tagger {one['tagger']}: {one['spans']} spans" in said
     assert main(arguments) == 2 and "exists" in capsys.readouterr().err
-    assert main(["data", "tag", str(tmp_path / "corpus"), *arguments[3:], "--overwrite"]) == 2
-    assert "is a built corpus" in capsys.readouterr().err
+    assert main(["data", "tag", str(tmp_path / "corpus"), *arguments[3:], "--overwrite"]) == 1
+    assert "found a built corpus, wanted the documents" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,13 @@ def test_tag_writes_what_build_reads(run, tmp_path, capsys):
         (["tagger"], 2, "realm tagger train FILES"),
         (["tagger", "train"], 2, "realm tagger train FILES"),
         (["tagger", "evaluate", "x"], 2, "realm tagger evaluate TAGGER"),
+        (["tagger", "evaluate", "anchors", "FILE"], 2, "found the tagger 'anchors', which reads no text"),
+        (["tagger", "evaluate", "file:spans.jsonl", "FILE"], 2, "which reads no text, wanted a run folder"),
+        (
+            ["data", "tag", "sample:corpus", "--out", "x", "--tagger", "anchors"],
+            2,
+            "(jsonl): found a format that marks no",
+        ),
         (["tagger", "evaluate", "RUN", "none.conll"], 1, "none.conll: found no readable file"),
         (["tagger", "evaluate", "nobody", "FILE"], 1, "found no tagger 'nobody', wanted a run folder"),
         (["tagger", "evaluate", "RUN", "FILE", "--same", "PER"], 2, "wanted THEIRS=OURS"),

@@ -1,5 +1,6 @@
 """Token classification: labels at first wordpieces alone, a mean over words, learned by the one trainer."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -112,11 +113,21 @@ def test_the_trainer_teaches_it_and_the_tagger_finds_what_was_taught(tagging, co
     text = "\n Ada Smith came to Paris. Mary Smith came to Rome.\n"
     ((_, spans),) = tagged([(Document("d", "", text), [])], tagger)
     assert [(text[one.start : one.end], one.kind, one.tagger) for one in spans] == [
-        ("Ada Smith", "PER", "bert"),
-        ("Paris", "LOC", "bert"),
-        ("Mary Smith", "PER", "bert"),
-        ("Rome", "LOC", "bert"),
+        ("Ada Smith", "PER", tagger.name),
+        ("Paris", "LOC", tagger.name),
+        ("Mary Smith", "PER", tagger.name),
+        ("Rome", "LOC", tagger.name),
     ]
+
+
+def test_spans_of_two_models_are_told_apart_by_the_taggers_name(tagging, corpus, params):
+    def name(objective=tagging, params=params, **more):
+        return BertTagger(objective, params, corpus.tokenizer, **more).name
+
+    assert re.fullmatch("bert:[0-9a-f]{8}", name()) and name() == name(params=jax.tree.map(np.asarray, params))
+    other = jax.tree.map(lambda leaf: leaf + 1e-3, params)
+    names = [name(), name(params=other), name(replace(tagging, kinds=("PER", "LOC"))), name(language="de")]
+    assert len(set(names)) == 4
 
 
 def test_labels_do_not_depend_on_batch_mates_or_length(tagging, corpus, params):

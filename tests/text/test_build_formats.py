@@ -104,8 +104,15 @@ def test_how_it_is_read_is_part_of_what_was_built(tmp_path):
     assert not any(name.startswith("read ") for name in first.manifest["source"])
     with pytest.raises(CorpusError, match="read fields: found None, wanted {'title': 'id'}"):
         build_corpus(CorpusConfig(path, fields={"title": "id"}), tmp_path / "out")
-    again = CorpusConfig(path, fields={"title": "id"}, format="jsonl", keep="list")
+    again = CorpusConfig(path, fields={"title": "id"}, format="jsonl")
     assert build_corpus(again, tmp_path / "again").fingerprint == build_corpus(again, tmp_path / "again").fingerprint
+    kept = build_corpus(CorpusConfig(as_dump(tmp_path), keep="list"), tmp_path / "kept")
+    assert kept.manifest["source"]["read keep"] == ["list"]
+    with pytest.raises(CorpusError, match=r"found keep=\('list',\) for jsonl, wanted a dump \(mediawiki\) among"):
+        build_corpus(CorpusConfig(path, keep="list"), tmp_path / "none")
+    (tmp_path / "more.jsonl").write_text('{"id": "m", "text": "More."}\n')
+    mixed = CorpusConfig((str(tmp_path / "more.jsonl"), as_dump(tmp_path)), keep="list")
+    assert build_corpus(mixed, tmp_path / "mixed").manifest["counts"]["documents"] == 3
 
 
 @pytest.mark.parametrize("wrong", [{"format": "docx"}, {"keep": "redirects"}])

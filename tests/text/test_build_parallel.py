@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,10 @@ def test_a_limit_stops_at_the_same_page_whoever_cleans(inputs, tmp_path):
     assert first.manifest["counts"]["documents"] == 30 and first.manifest["skips"]["document: redirect"] == 3
 
 
+def squared(_, task):
+    return task * task
+
+
 def ended(_, task):
     os._exit(3)
 
@@ -177,6 +182,50 @@ def test_workers_that_end_and_workers_that_cannot_be_are_named():
         list(pool.ordered(ended, range(4)))
     with pytest.raises(WorkersError, match="workers=0"):
         Workers(0, Tokenizer.load())
+
+
+INTERRUPTED = """
+    import os, signal
+
+    from realm.text.build_workers import Workers
+    from realm.text.tokenizer import Tokenizer
+
+    if __name__ == "__mp_main__":  # Ctrl-C while a worker imports
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+    def square(_, number):
+        return number * number
+
+
+    if __name__ == "__main__":
+        with Workers(2, Tokenizer.load()) as pool:
+            print(list(pool.ordered(square, range(4))))
+"""
+
+
+def test_a_worker_does_not_hear_ctrl_c_while_it_starts(tmp_path):
+    (tmp_path / "interrupted.py").write_text(textwrap.dedent(INTERRUPTED))
+    command = [sys.executable, str(tmp_path / "interrupted.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 4, 9]\n", "")
+
+
+def test_a_signal_waits_until_a_worker_is_started(monkeypatch):
+    submit, started = ProcessPoolExecutor.submit, []
+
+    def interrupted(*given):
+        os.kill(os.getpid(), signal.SIGINT)
+        started.append(submit(*given))
+        return started[-1]
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Workers(2, Tokenizer.load()) as pool:
+        list(pool.ordered(squared, range(4)))
+    assert len(started) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_dump_is_read_as_the_plain_reader_reads_it(inputs, tmp_path):

@@ -15,7 +15,7 @@ from typing import Any
 
 from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document, Rejection
 
-# Pages that a dump holds by design and a corpus leaves out: counted, never an error, in strict reading too.
+# What a dump or a folder holds by design and a corpus leaves out: counted, never an error, in strict reading too.
 BY_DESIGN = frozenset(
     {
         "redirect",
@@ -23,9 +23,11 @@ BY_DESIGN = frozenset(
         "disambiguation page",
         "list page",
         "no text but markup",
-        "paragraph too long",
         "hidden file",
         "other file",
+        "metadata file",
+        "BEIR queries",
+        "BEIR qrels",
     }
 )
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from realm.text.corpus import MAX_LINE_BYTES, Document
+from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document
 from realm.text.formats.admission import Admission
 from realm.text.formats.jsonl import ROW_NUMBER, text_of
 from realm.text.formats.source import Stream, name_of, numbered_lines
@@ -20,6 +20,7 @@ from realm.text.spans import RawSpan
 
 FIELDS = {"id": "id", "title": "title", "text": "text"}
 COLUMNS = ("id", "text", "title")
+QRELS = ["query-id", "corpus-id", "score"]
 COLUMN = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^\t"][^\t]*|))(\t|\Z)')
 MAX_LINES = 500
 
@@ -43,6 +44,9 @@ def read_dpr(
             if cells is None:
                 admit.reject(where, "broken quotes", "a quote that is not closed before a tab or line end", wanted)
                 continue
+            if cells == QRELS:
+                wanted = "passages: of BEIR its corpus.jsonl, or the folder"
+                raise CorpusError(f"{where}: found BEIR's judgements ({', '.join(cells)}), wanted {wanted}")
             if names is None:
                 names = tuple(cells) if {fields["id"], fields["text"]} <= {*cells, ROW_NUMBER} else COLUMNS
                 if names == tuple(cells):

@@ -1,4 +1,4 @@
-"""A folder of text files (.txt, .md): one document a file, the relative path its id, the name's stem its title.
+"""A folder of text files (.txt, .md, packed or not): one document a file, its path the id, its name's stem the title.
 
 Names are data here and never opened as anything but what the walk found: links to folders are not followed, links to
 files only where they stay inside the folder, pipes and devices are not opened, hidden names are passed over.
@@ -13,22 +13,38 @@ from pathlib import Path, PurePosixPath
 
 from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document
 from realm.text.formats.admission import Admission
-from realm.text.formats.source import BOM, file_system, is_url
+from realm.text.formats.listing import SUFFIXES, kind_of, listed
+from realm.text.formats.source import BOM, head_of, is_url, plain_name, unpacked_name
 from realm.text.spans import RawSpan
 
-SUFFIXES = (".txt", ".md")
+TEXTS = SUFFIXES["folder"]
 
 
 def read_folder(path: str | Path, admit: Admission) -> Iterator[tuple[Document, list[RawSpan]]]:
     """The documents of a folder and the folders in it, in order of their ids within each folder.
 
-    "hidden file" and "other file" (no .txt or .md) are counted; rejected are links that lead out of the folder or
-    to a folder ("linked folder"), what is no regular file, names and texts that are not UTF-8, files over the limit.
+    Counted are "hidden file", "metadata file" and "other file" (no .txt or .md); rejected are links that lead out of
+    the folder or to a folder ("linked folder"), what is no regular file or cannot be unpacked, names and texts that
+    are not UTF-8, files over the limit.
     """
+    files = listed(path)
+    files.count(admit)
     found = False
-    for name, raw in _remote(path, admit) if is_url(path) else _local(str(path), admit):
+    for name in files.names:
+        where, full = f"{path}: {name}", files.path(name)
+        if not plain_name(name).endswith(TEXTS):
+            admit.counts["metadata file" if kind_of(name) == "metadata file" else "other file"] += 1
+            continue
+        if not is_url(path) and not _safe(str(path), full, name, admit):
+            continue
         found = True
-        where = f"{path}: {name}"
+        try:
+            raw = head_of(full, MAX_LINE_BYTES + 1)
+        except CorpusError:  # of one document everything is known to be missing
+            if not admit.reject.lenient:
+                raise
+            admit.counts["unreadable file"] += 1
+            continue
         if len(raw) > MAX_LINE_BYTES:
             wanted = "shorter documents: split it"
             admit.reject(where, "file too long", f"a file of more than {MAX_LINE_BYTES} bytes", wanted)
@@ -39,64 +55,28 @@ def read_folder(path: str | Path, admit: Admission) -> Iterator[tuple[Document, 
             what = f"the byte 0x{raw[error.start]:02x} at {error.start + 1}, which is not UTF-8"
             admit.reject(where, "not UTF-8", what, "UTF-8 text")
             continue
-        document = admit(where, name, PurePosixPath(name).stem, text)
+        document = admit(where, name, PurePosixPath(unpacked_name(name)).stem, text)
         if document is not None:
             yield document, []
     if not found:
-        raise CorpusError(f"{path}: found no text file, wanted a folder of {' or '.join(SUFFIXES)} files")
+        raise CorpusError(f"{path}: found no text file, wanted a folder of {' or '.join(TEXTS)} files")
 
 
-def _local(root: str, admit: Admission) -> Iterator[tuple[str, bytes]]:
-    """(relative path with "/", first bytes) of every text file under `root`."""
-    inside = os.path.realpath(root) + os.sep
-    for folder, names, files in os.walk(root, onerror=_stop):
-        for name in sorted(names):
-            full = os.path.join(folder, name)
-            if os.path.islink(full) and not name.startswith("."):
-                admit.reject(full, "linked folder", "a link to a folder, which may lead anywhere", "the folder itself")
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        for name in sorted(files):
-            full = os.path.join(folder, name)
-            if not _wanted(name, admit):
-                continue
-            shown = os.path.relpath(full, root).replace(os.sep, "/")
-            try:
-                shown.encode()
-            except UnicodeEncodeError:
-                admit.reject(f"{root}: {shown!r}", "not UTF-8", "a file name that is not UTF-8", "a name in UTF-8")
-                continue
-            if not os.path.realpath(full).startswith(inside):
-                admit.reject(full, "outside the folder", "a link out of the folder", "a file in it")
-                continue
-            try:
-                if not stat.S_ISREG(os.stat(full).st_mode):
-                    admit.reject(full, "not a file", "a pipe, socket or device", "a regular file")
-                    continue
-                with open(full, "rb") as file:
-                    yield shown, file.read(MAX_LINE_BYTES + 1)
-            except OSError as problem:
-                admit.reject(full, "unreadable file", f"no readable file ({problem.strerror})", "a file to read")
-
-
-def _remote(url: str | Path, admit: Admission) -> Iterator[tuple[str, bytes]]:
-    system, root = file_system(url)
-    root = root.rstrip("/")
-    for full in sorted(system.find(root)):
-        shown = full.removeprefix(root).lstrip("/")
-        # A name in a hidden folder is hidden; the walk over local folders does not go there at all.
-        name = ".hidden" if "/." in f"/{shown}" else shown
-        if _wanted(name, admit):
-            with system.open(full, "rb") as file:
-                yield shown, file.read(MAX_LINE_BYTES + 1)
-
-
-def _wanted(name: str, admit: Admission) -> bool:
-    reason = "hidden file" if name.startswith(".") else "" if name.lower().endswith(SUFFIXES) else "other file"
-    if reason:
-        admit.counts[reason] += 1
-    return not reason
-
-
-def _stop(problem: OSError) -> None:
-    found = f"a folder that cannot be listed ({problem.strerror})"
-    raise CorpusError(f"{problem.filename}: found {found}, wanted one to read") from problem
+def _safe(root: str, full: str, name: str, admit: Admission) -> bool:
+    """Whether a local file is one of the folder's own, under a name in UTF-8. Rejects it otherwise."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        admit.reject(f"{root}: {name!r}", "not UTF-8", "a file name that is not UTF-8", "a name in UTF-8")
+        return False
+    if not os.path.realpath(full).startswith(os.path.realpath(root) + os.sep):
+        admit.reject(full, "outside the folder", "a link out of the folder", "a file in it")
+        return False
+    try:
+        if stat.S_ISREG(os.stat(full).st_mode):
+            return True
+    except OSError as problem:
+        admit.reject(full, "unreadable file", f"no readable file ({problem.strerror})", "a file to read")
+        return False
+    admit.reject(full, "not a file", "a pipe, socket or device", "a regular file")
+    return False

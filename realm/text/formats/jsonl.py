@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from realm.text.corpus import MAX_LINE_BYTES, Document, Rejection
+from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document, Rejection
 from realm.text.formats.admission import Admission
-from realm.text.formats.source import Stream, name_of, numbered_lines
+from realm.text.formats.source import Stream, head_of, name_of, numbered_lines, plain_name
 from realm.text.spans import RawSpan
 
 FIELDS = {"id": "id", "title": "title", "text": "text", "heldout": "heldout"}
 BEIR_FIELDS = FIELDS | {"id": "_id"}
 ROW_NUMBER = "#"
+QUERIES = re.compile(r"(^|[._-])queries[._-]")
 
 
 def read_jsonl(
@@ -31,7 +33,7 @@ def read_jsonl(
         text = field_of(record, fields["text"])
         if text is None and not has_field(record, fields["text"]):
             found = f'no "{fields["text"]}" (fields: {sorted(record)})'
-            admit.reject(where, "missing text", found, "a text, or its name: fields={'text': ...}")
+            admit.reject(where, "missing text", found, "a text, or its name as the field text (--fields text NAME)")
             continue
         heldout = field_of(record, fields["heldout"]) if has_field(record, fields["heldout"]) else False
         document = admit(where, number, field_of(record, fields["title"]), text, heldout)
@@ -57,6 +59,25 @@ def json_objects(path: str | Path, reject: Rejection) -> Iterator[tuple[int, dic
                 reject(where, "not an object", f"a JSON {type(record).__name__}", wanted)
                 continue
             yield line, record
+
+
+def refuse_queries(path: str | Path) -> None:
+    """Raises CorpusError for BEIR's queries: a file of that name, of texts that have no title as passages have."""
+    if not QUERIES.search(plain_name(path)):
+        return
+    names = names_in(head_of(path).partition(b"\n")[0])
+    if "_id" in names and "title" not in names:
+        found = f"BEIR's queries (fields: {', '.join(sorted(names))})"
+        raise CorpusError(f"{path}:1: found {found}, wanted a corpus: the corpus.jsonl beside it, or the folder")
+
+
+def names_in(line: bytes) -> set[str]:
+    """The names of a line's object, as far as formats are told by them; none for anything else."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # too long to have been read whole, or broken
+        return {name for name in ("_id", "id", "title", "wikipedia_title") if f'"{name}"'.encode() in line}
+    return set(record) if isinstance(record, dict) else set()
 
 
 def text_of(where: str, raw: bytes, reject: Rejection, wanted: str) -> str | None:

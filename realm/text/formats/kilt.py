@@ -23,7 +23,10 @@ BULLET = re.compile(r"BULLET::::(?:- ?)?")
 
 
 def read_kilt(path: str | Path, admit: Admission) -> Iterator[tuple[Document, list[RawSpan]]]:
-    """The articles with their anchors. An anchor that does not hold its own words is rejected ("malformed span")."""
+    """The articles with their anchors, lists and disambiguation pages too: KILT's tasks name articles by their ids.
+
+    An anchor that does not hold its own words is rejected ("malformed span").
+    """
     for line, record in json_objects(path, admit.reject):
         where = f"{path}:{line}"
         paragraphs, title = record.get("text"), record.get("wikipedia_title")

@@ -172,7 +172,7 @@ def _without_tables(lines: list[str]) -> Iterator[str]:
             yield line
 
 
-def _pairs(text: str) -> Iterator[tuple[int, int]]:
+def pairs(text: str) -> Iterator[tuple[int, int]]:
     """(start, end) of the outermost {{...}} and [[...]]; what has no partner is passed over."""
     open_at: list[tuple[str, int]] = []
     waiting = {"{{": 0, "[[": 0}
@@ -200,7 +200,7 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
 def _without_blocks(text: str) -> str:
     """Text without templates of several lines (infoboxes, navigation), but for those that hold running text."""
     pieces, end = [], 0
-    for start, stop in _pairs(text):
+    for start, stop in pairs(text):
         if not text.startswith("{{", start) or "\n" not in text[start:stop]:
             continue
         name = NAME.match(text, start)[1].strip().lower()
@@ -214,12 +214,12 @@ def _without_blocks(text: str) -> str:
 def _paragraphs(text: str) -> Iterator[str]:
     """The lines of a text; a link or template over several of them makes one."""
     line_start = 0
-    pairs = _pairs(text)
-    pair = next(pairs, None)
+    found = pairs(text)
+    pair = next(found, None)
     start = 0
     while (end := text.find("\n", line_start)) >= 0:
         while pair is not None and pair[1] <= end:
-            pair = next(pairs, None)
+            pair = next(found, None)
         line_start = end + 1
         if pair is not None and pair[0] < end:
             continue

@@ -2,26 +2,28 @@
 
 The stream is cut at the tags of pages, which cannot occur inside one, before any XML is parsed. So a page that is too
 large or not well-formed costs that page only, and nothing declared at the top of a file (entities that expand
-without end) reaches the parser, and a page may have any tags that later versions of the format invent.
+without end) reaches the parser, and a page may have any tags that later versions of the format invent. The package
+mwxml is not used because it parses the whole dump as one document: one page that is not well-formed ends the reading.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 from realm.text.corpus import MAX_LINE_BYTES, CorpusError, Document
 from realm.text.formats.admission import Admission
+from realm.text.formats.long_lines import MAX_PARAGRAPH
+from realm.text.formats.page_kinds import is_disambiguation, is_list, is_redirect
 from realm.text.formats.source import CHUNK, Stream
-from realm.text.formats.wikitext import Namespaces, clean, is_disambiguation, parser
+from realm.text.formats.wikitext import Namespaces, clean, parser
 from realm.text.spans import RawSpan
 
 OPEN, CLOSE, END = b"<page>", b"</page>", b"</mediawiki>"
 MAX_HEADER_BYTES = 1 << 20
-LIST_TITLE = re.compile(r"(Lists? of|Index of|Outline of|Timeline of) ")
 FILE, CATEGORY = "6", "14"
 
 
@@ -39,9 +41,10 @@ def read_mediawiki(
     """The articles of a dump (namespace 0, the last revision of each), cleaned, with their links as spans.
 
     Counted and left out: redirects, other namespaces and content models, disambiguation pages and lists unless
-    `keep` holds "disambiguation" and "list", pages of markup alone. A bad page is rejected: "page too long", "broken
-    XML" (also XML that is no page), and the reasons of Admission. Raises CorpusError for a file that is no dump, is
-    damaged, or ends before </mediawiki>.
+    `keep` holds "disambiguation" and "list" (`page_kinds`), pages of markup alone. A bad page is rejected: "page too
+    long", "broken XML" (also XML that is no page), and the reasons of Admission; of a page whose "paragraph too long"
+    cannot be parsed only that goes. Raises CorpusError for a file that is no dump, is damaged, or ends before
+    </mediawiki>.
     """
     with Stream(path) as stream:
         header, pages = split(path, stream)
@@ -63,14 +66,19 @@ def read_pages(
         if found is None:
             continue
         number, title, source = found
-        text, spans = clean(source, namespaces, admit.counts)
+        place = f"{where} ({title!r:.80})"
+        text, spans = clean(source, namespaces, partial(_reject_paragraph, admit, place))
         if source and not text:
             admit.counts["no text but markup"] += 1
             continue
-        place = f"{where} ({title!r:.80})"
         document = admit(place, number, title, text)
         if document is not None:
             yield place, document, spans
+
+
+def _reject_paragraph(admit: Admission, place: str, size: int) -> None:
+    found = f"{size} characters of markup that cannot be parsed in bounded time"
+    admit.reject(place, "paragraph too long", found, f"links and templates that are closed, of at most {MAX_PARAGRAPH}")
 
 
 def split(path: str | Path, stream: Stream) -> tuple[bytes, Iterator[Page]]:
@@ -155,13 +163,13 @@ def _article(
         inside = namespaces.file | namespaces.category | namespaces.other
         namespace = "0" if title.partition(":")[0].lower() not in inside or ":" not in title else title
     source, model = revisions[-1].findtext("text") or "", revisions[-1].findtext("model")
-    if page.find("redirect") is not None or source[:200].lstrip().lower().startswith("#redirect"):
+    if page.find("redirect") is not None or is_redirect(source):
         admit.counts["redirect"] += 1
     elif namespace.strip() != "0" or model not in (None, "", "wikitext"):
         admit.counts["not an article"] += 1
     elif "disambiguation" not in keep and is_disambiguation(title, source):
         admit.counts["disambiguation page"] += 1
-    elif "list" not in keep and LIST_TITLE.match(title):
+    elif "list" not in keep and is_list(title):
         admit.counts["list page"] += 1
     else:
         return (page.findtext("id") or "").strip(), title, source

@@ -68,13 +68,18 @@ def _columns(path: str | Path, schema, fields: Mapping[str, str]) -> dict[str, s
                 f", or '{ROW_NUMBER}' for row numbers" if name == "id" else ""
             )
             raise CorpusError(f"{path}: found {found}, wanted {wanted}")
-        texts = any(
-            test(kind) for test in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-        )
-        if not texts and not (name == "id" and types.is_integer(kind)):
+        cell = kind.value_type if types.is_dictionary(kind) else kind
+        if not _holds_text(cell) and not (name == "id" and types.is_integer(cell)):
             raise CorpusError(f"{path}: found the column {column!r} of {kind}, wanted one of strings")
         columns[name] = column
     return columns
+
+
+def _holds_text(kind) -> bool:
+    import pyarrow.types as types
+
+    strings = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(kind) for test in (*strings, types.is_binary, types.is_large_binary, types.is_binary_view))
 
 
 def _type_of(schema, column: str) -> Any:
@@ -112,6 +117,8 @@ def _values(batch, column: str) -> list[Any]:
     cells = batch.column(column)
     for part in inner:
         cells = compute.struct_field(cells, part)
+    if pyarrow.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
     if not pyarrow.types.is_integer(cells.type):
         cells = cells.cast(pyarrow.large_binary())
     return cells.to_pylist()

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from realm.text.corpus import CorpusError, Document
-from realm.text.formats import dpr, folder, jsonl, kilt, mediawiki, parquet, source, tfds
+from realm.text.formats import dpr, folder, jsonl, kilt, listing, mediawiki, parquet, source, tfds
 from realm.text.formats.admission import Admission, SeenIds
 from realm.text.spans import RawSpan
 
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 # For each format the suffixes that its files usually have; none where the input is a folder.
 FORMATS = {
-    "jsonl": JSON_SUFFIXES,
-    "beir": JSON_SUFFIXES,
-    "kilt": JSON_SUFFIXES,
-    "dpr": (".tsv",),
-    "mediawiki": (".xml",),
-    "parquet": (".parquet", ".pq"),
+    **{name: listing.SUFFIXES[listing.KIND.get(name, name)] for name in ("jsonl", "beir", "kilt", "dpr")},
+    **{name: listing.SUFFIXES[name] for name in ("mediawiki", "parquet")},
     "folder": (),
     "tfds": (),
 }
@@ -28,6 +24,8 @@ WITH_SPANS = frozenset({"kilt", "mediawiki", "tfds"})
 WITHOUT_FIELDS = frozenset({"kilt", "mediawiki", "folder"})
 EXTRA_FIELDS = {"jsonl": "heldout", "beir": "heldout", "tfds": tfds.SPLIT}
 KEEP = frozenset({"disambiguation", "list"})
+# A dataset's name as TensorFlow Datasets writes it: NAME[/CONFIG][/VERSION].
+TFDS_NAME = re.compile(r"[a-z][a-z0-9_]*(/(\d{8}\.)?[\w-]+)?(/\d+\.\d+\.\d+)?")
 
 
 def read_documents(
@@ -43,12 +41,14 @@ def read_documents(
     """The documents of a file, folder or fsspec URL, in its order, one in memory at a time.
 
     format: one of FORMATS, None to find out. A folder of JSON lines, TSV, XML or Parquet files is read file by file in
-    the order of their names, ids unique over all. fields: which names id, title and text have in the input, where a
-    format has names; dots lead into inner objects, the id "#" numbers the rows. keep: "disambiguation" and "list"
-    pages of a dump, which are left out otherwise. counts: gets what was dropped by reason, and what was left out by
-    design (`admission.BY_DESIGN`). seen: ids read before, to keep them unique over several calls. Raises CorpusError,
-    "place: found ..., wanted ...": for anything bad when strict, and always for input that cannot be opened, is damaged
-    or cut short, or whose format is not known.
+    the order of their names, those of its folders after its own, ids unique over all; what is none of the corpus is
+    counted (`listing`), and a folder of several formats needs `format`. fields: which names id, title and text have in
+    the input, where a format has names; dots lead into inner objects, the id "#" numbers the rows. keep:
+    "disambiguation" and "list" pages of a dump, which are left out otherwise; refused for a format that leaves out
+    none. counts: gets what was dropped by reason, and what was left out by design (`admission.BY_DESIGN`). seen: ids
+    read before, to keep them unique over several calls. Raises CorpusError, "place: found ..., wanted ...": for
+    anything bad when strict, and always for input that cannot be opened, is damaged or cut short, is no corpus, or
+    whose format is not known.
     """
     pairs = documents_with_spans(
         path, format=format, fields=fields, keep=keep, lenient=lenient, counts=counts, seen=seen
@@ -99,15 +99,16 @@ def documents_with_spans(
         raise CorpusError(f"found fields={dict(fields)!r} for the format {format}, wanted {names}")
     if not KEEP >= set(keep):
         raise CorpusError(f"found keep={keep!r}, wanted some of {sorted(KEEP)}")
-    if FORMATS[format] and source.is_folder(path):
-        paths = source.shards(path, FORMATS[format])
-        if not paths:
-            raise CorpusError(
-                f"{path}: found no file of {format}, wanted names that end in {', '.join(FORMATS[format])}"
-            )
-    else:
-        paths = [path]
-    return _read(paths, format, fields or {}, keep, Admission(lenient, counts, seen))
+    if keep and format != "mediawiki":
+        found = f"keep={tuple(keep)!r} for the format {format}, which leaves out no such pages"
+        raise CorpusError(f"{path}: found {found}, wanted it for a dump (mediawiki) only")
+    admit = Admission(lenient, counts, seen)
+    in_folder = FORMATS[format] and source.is_folder(path)
+    paths = listing.corpus_files(path, format, admit) if in_folder else [path]
+    if format == "beir":
+        for one in paths:
+            jsonl.refuse_queries(one)
+    return _read(paths, format, fields or {}, keep, admit)
 
 
 def _read(
@@ -136,50 +137,51 @@ def _read(
 def format_of(path: str | Path, fields: Mapping[str, str] | None = None) -> str:
     """The format of a file or folder. Raises CorpusError when it cannot be told, or the input cannot be opened."""
     if source.is_folder(path):
-        return _format_of_folder(path)
-    with source.open_bytes(path) as stored:
-        if stored.read(4) == b"PAR1":
-            return "parquet"
+        return _format_of_folder(path, fields)
+    try:
+        with source.open_bytes(path) as stored:
+            magic = stored.read(4)
+    except CorpusError as problem:
+        if hint := hint_of(path):
+            raise CorpusError(f"{problem}, {hint}") from problem
+        raise
+    if magic == b"PAR1":
+        return "parquet"
     name = source.plain_name(path)
     head = source.head_of(path).removeprefix(source.BOM).lstrip()
     if head.startswith(b"<") and (b"<mediawiki" in head or name.endswith(".xml")):
         return "mediawiki"
     line = head.partition(b"\n")[0].rstrip(b"\r")
-    if head.startswith(b"{") or name.endswith(JSON_SUFFIXES):
+    if head.startswith(b"{") or name.endswith(FORMATS["jsonl"]):
         return _kind_of_json(line, fields)
     if name.endswith(".tsv") or {b"id", b"text"} <= set(line.split(b"\t")):
         return "dpr"
     for format in ("parquet", "mediawiki"):  # to be told there what is wrong with them
         if name.endswith(FORMATS[format]):
             return format
+    if head.startswith(b"<doc "):
+        raise CorpusError(f"{path}: found <doc> pages of WikiExtractor, wanted its JSON lines: run it with --json")
     found = f"a file that begins with {head[:40]!r}"
     raise CorpusError(f"{path}: found {found}, wanted a format that can be told; name one of {sorted(FORMATS)}")
 
 
+def hint_of(path: str | Path) -> str:
+    """What else a path that is not there can have meant; "" where it cannot be a dataset's name."""
+    known = not os.path.exists(path) and TFDS_NAME.fullmatch(str(path))
+    return f"or tfds:{path} for a dataset that TensorFlow Datasets has prepared" if known else ""
+
+
 def _kind_of_json(line: bytes, fields: Mapping[str, str] | None) -> str:
     """Plain JSON lines, or one of the two corpora whose first line gives them away."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # too long to have been read whole, or broken
-        names = {name for name in ("_id", "id", "wikipedia_title") if f'"{name}"'.encode() in line}
-    else:
-        names = set(record) if isinstance(record, dict) else set()
+    names = jsonl.names_in(line)
     if "wikipedia_title" in names and not fields:
         return "kilt"
     return "beir" if "_id" in names and "id" not in names else "jsonl"
 
 
-def _format_of_folder(path: str | Path) -> str:
-    if source.is_url(path):
-        system, inner = source.file_system(path)
-        names = [source.name_of(one) for one in system.ls(inner, detail=False)]
-    else:
-        names = [entry.name for entry in Path(path).iterdir()]
-    if tfds.INFO in names:
+def _format_of_folder(path: str | Path, fields: Mapping[str, str] | None) -> str:
+    files = listing.listed(path)
+    if tfds.INFO in files.names:
         return "tfds"
-    files = [name for name in names if not name.startswith(".")]
-    for suffixes in (FORMATS["parquet"], FORMATS["dpr"], FORMATS["mediawiki"], JSON_SUFFIXES):
-        fitting = sorted(name for name in files if source.plain_name(name).endswith(suffixes))
-        if fitting:
-            return format_of(f"{str(path).rstrip('/')}/{fitting[0]}")
-    return "folder"
+    kind, first = listing.kind_of_folder(files)
+    return format_of(files.path(first), fields) if kind in FORMATS and FORMATS[kind] else kind

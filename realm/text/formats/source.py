@@ -11,15 +11,24 @@ import bz2
 import gzip
 import io
 import os
+import re
+import weakref
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from realm.text.corpus import CorpusError
 
-PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+PACKED = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bzip2": re.compile(rb"BZh"),
+    # A frame of data, or one that readers pass over: parallel and seekable writers begin with such a one.
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+}
 PACKED_SUFFIXES = (".gz", ".bz2", ".zst", ".zstd")
+DUMP_PAGES = re.compile(r"(?<=\.xml)-p\d+p\d+[\w-]*$")
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 18
 
@@ -35,10 +44,17 @@ def name_of(path: str | Path) -> str:
 
 
 def plain_name(path: str | Path) -> str:
-    """The file's name in small letters, without the suffix that says how it is packed."""
-    name = name_of(path).lower()
+    """The file's name in small letters, without the suffix that says how it is packed, or which pages of a dump it has
+    (articles1.xml-p1p41242.bz2)."""
+    return DUMP_PAGES.sub("", unpacked_name(path).lower())
+
+
+def unpacked_name(path: str | Path) -> str:
+    """The file's name without the suffix that says how it is packed."""
+    name = name_of(path)
     for suffix in PACKED_SUFFIXES:
-        name = name.removesuffix(suffix)
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
     return name
 
 
@@ -48,35 +64,54 @@ def file_system(path: str | Path) -> tuple:
 
     try:
         return fsspec.core.url_to_fs(str(path))
-    except (ImportError, ValueError) as problem:
-        wanted = "a path, or a URL of a protocol that is installed"
+    except ImportError as problem:  # fsspec raises it from the import that failed
+        missing = (getattr(problem.__cause__, "name", None) or "").partition(".")[0]
+        install = f"the package {missing}, which opens it: pip install {missing}" if missing else "what opens it"
+        raise CorpusError(f"{path}: found no way to open such a URL ({problem}), wanted {install}") from problem
+    except ValueError as problem:
+        wanted = "a path, or a URL of a protocol that fsspec knows"
         raise CorpusError(f"{path}: found no way to open it ({problem}), wanted {wanted}") from problem
 
 
+@contextmanager
+def opening(path: str | Path) -> Iterator[None]:
+    """Turns what opening a path or URL raises into a CorpusError, whatever library its protocol has."""
+    try:
+        yield
+    except CorpusError:
+        raise
+    except Exception as problem:
+        if not is_url(path) and not isinstance(problem, OSError | ValueError):
+            raise
+        if isinstance(problem, ValueError) and not is_url(path):
+            raise CorpusError(f"{path!r}: found no path ({problem}), wanted a file to read") from problem
+        if isinstance(problem, FileNotFoundError):
+            why = "No such file or directory"
+        else:
+            why = getattr(problem, "strerror", None) or " ".join(f"{type(problem).__name__} {problem}".split())
+        raise CorpusError(f"{path}: found no readable file ({why}), wanted a file to read") from problem
+
+
 def is_folder(path: str | Path) -> bool:
-    if is_url(path):
-        system, inner = file_system(path)
-        return system.isdir(inner)
-    return os.path.isdir(path)
+    """Whether it is there and is a folder. Raises CorpusError for a URL that cannot be asked."""
+    with opening(path):
+        if is_url(path):
+            system, inner = file_system(path)
+            return system.isdir(inner)
+        return os.path.isdir(path)
 
 
 def open_bytes(path: str | Path) -> IO[bytes]:
     """The file as it is stored, seekable where its file system is. Raises CorpusError when it cannot be opened."""
-    try:
-        if not is_url(path):
-            if os.path.exists(path) and not os.path.isfile(path):
-                found = "no regular file (a folder, pipe or device)"
-                raise CorpusError(f"{path}: found {found}, wanted a file to read")
-            return open(path, "rb")
-        system, inner = file_system(path)
-        return system.open(inner, "rb")
-    except OSError as problem:
-        why = problem.strerror or problem
-        raise CorpusError(f"{path}: found no readable file ({why}), wanted a file to read") from problem
-    except ValueError as problem:
-        if isinstance(problem, CorpusError):
-            raise
-        raise CorpusError(f"{path!r}: found no path ({problem}), wanted a file to read") from problem
+    with opening(path):
+        if is_url(path):
+            system, inner = file_system(path)
+            stored = system.open(inner, "rb")
+            weakref.finalize(stored, bool, system)  # the file system of an archive closes its files when it goes
+            return stored
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise CorpusError(f"{path}: found no regular file (a folder, pipe or device), wanted a file to read")
+        return open(path, "rb")
 
 
 class Stream:
@@ -92,7 +127,7 @@ class Stream:
         try:
             raw = self._stored if hasattr(self._stored, "peek") else io.BufferedReader(self._stored)
             head = raw.peek(4)[:4]
-            self.packing = next((kind for magic, kind in PACKED.items() if head.startswith(magic)), "")
+            self.packing = next((kind for kind, magic in PACKED.items() if magic.match(head)), "")
             self._stream = _unpacked(raw, self.packing)
         except OSError as problem:
             self._stored.close()

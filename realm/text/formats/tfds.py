@@ -4,7 +4,7 @@ The one door to tensorflow_datasets. `as_data_source` reads array_record only, s
 name that is not prepared at all, end in an error that says what to type where TensorFlow is at hand. A prepared name
 (NAME, NAME/CONFIG) is found where TensorFlow Datasets keeps it: TFDS_DATA_DIR, or its folder in the home folder.
 Spans are read from two layouts: `salient_span_wikipedia`'s (start, limit, type; REALM's own corpus, offsets in bytes)
-and ours (start, end, label; offsets in characters).
+and ours (start, end, label, and since version 1.1.0 tagger; offsets in characters).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_tfds(
     names of the id, title and text features, dots lead inwards, and "split"; without them id, title and text, the row's
     number for a missing id, and the only split. A span that does not fit its text is rejected ("malformed span").
     Raises CorpusError for a folder that is not prepared, holds another file format, is damaged, or has no such split or
-    feature.
+    feature; a named title that is not there is an error in strict reading only.
     """
     path = prepared_folder(path)
     builder = _builder(path)
@@ -54,11 +54,12 @@ def read_tfds(
     split = _split(path, builder, names.pop(SPLIT, None))
     features = _names(builder.info.features)
     if names["text"] not in features:
-        wanted = "the name of a text feature: fields={'text': ...}"
-        raise CorpusError(f"{path}: found no feature {names['text']!r} (features: {sorted(features)}), wanted {wanted}")
+        raise _missing(path, "text", names["text"], features)
+    if fields and "title" in fields and names["title"] not in features and not admit.reject.lenient:
+        raise _missing(path, "title", names["title"], features)
     if names["id"] not in features and names["id"] != ROW_NUMBER:
         if fields and "id" in fields:
-            raise CorpusError(f"{path}: found no feature {names['id']!r}, wanted the name of one, or {ROW_NUMBER!r}")
+            raise _missing(path, "id", names["id"], features, f", or {ROW_NUMBER!r}")
         names["id"] = ROW_NUMBER
     for row, (where, example) in enumerate(_examples(path, builder, split)):
         document = _document(where, f"{split}:{row}", example, names, admit)
@@ -162,8 +163,14 @@ def _split(path: str, builder: Any, asked: str | None) -> str:
         return splits[0]
     if asked not in splits:
         found = f"the splits {splits}" + ("" if asked is None else f" and no {asked!r}")
-        raise CorpusError(f"{path}: found {found}, wanted one of them: fields={{'split': ...}}")
+        wanted = f"one of them as the field {SPLIT}: --fields {SPLIT} NAME, or fields={{'{SPLIT}': NAME}}"
+        raise CorpusError(f"{path}: found {found}, wanted {wanted}")
     return asked
+
+
+def _missing(path: str, name: str, feature: str, features: set[str], otherwise: str = "") -> CorpusError:
+    wanted = f"the name of one as the field {name}: --fields {name} NAME{otherwise}"
+    return CorpusError(f"{path}: found no feature {feature!r} (features: {sorted(features)}), wanted {wanted}")
 
 
 def _names(features: Any) -> set[str]:
@@ -205,7 +212,7 @@ def _document(where: str, row: str, example: dict, names: Mapping[str, str], adm
 
 
 def _spans(where: str, spans: Any, text: str, admit: Admission) -> Iterator[RawSpan]:
-    """The spans of an example, in characters."""
+    """The spans of an example, in characters, with their taggers' names where those are stored."""
     match spans:
         case {"start": starts, "limit": ends, "type": labels}:
             character = _characters(text)
@@ -213,14 +220,16 @@ def _spans(where: str, spans: Any, text: str, admit: Admission) -> Iterator[RawS
             character = range(len(text) + 1)
         case _:
             return
-    for start, end, label in zip(starts, ends, labels, strict=True):
+    taggers = spans.get("tagger", itertools.repeat(b"", len(starts)))
+    for start, end, label, tagger in zip(starts, ends, labels, taggers, strict=True):
         inside = 0 <= start < end < len(character)
         first, last = (int(character[start]), int(character[end])) if inside else (-1, -1)
         if first < 0 or last < 0 or not label:
             wanted = "a labelled span of whole characters inside the text"
             admit.reject(where, "malformed span", f"the span {int(start), int(end), label}", wanted)
             continue
-        yield first, last, label.decode("utf-8", "replace")
+        span = first, last, label.decode("utf-8", "replace")
+        yield (*span, tagger.decode("utf-8", "replace")) if isinstance(tagger, bytes) and tagger else span
 
 
 def _characters(text: str) -> np.ndarray | range:

@@ -2,8 +2,8 @@
 
 `markup.flatten` first takes away, in time linear in the page, what has no running text or nests without bound:
 comments, references, formulas, tables, tags, many-line templates, back matter. mwparserfromhell then reads each
-paragraph by itself: its time grows with the square of an input made to hurt it, so a paragraph over a limit is dropped
-and counted. Links stay as their text, between two noncharacters, until the last rule has moved the text about.
+paragraph by itself: its time grows with the square of an input made to hurt it, so a long one goes in parts
+(`long_lines`). Links stay as their text, between two noncharacters, until the last rule has moved the text about.
 """
 
 from __future__ import annotations
@@ -11,23 +11,17 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from realm.text.corpus import CorpusError
+from realm.text.formats.long_lines import MAX_PARAGRAPH, parts
 from realm.text.formats.markup import KEPT_TEMPLATES, flatten
 from realm.text.spans import RawSpan
 
 ANCHOR = "ANCHOR"
 BEGIN, FINISH = "\ufdd0", "\ufdd1"
-MAX_PARAGRAPH = 1 << 15
-# A template of the page itself; {{disambiguation needed}} is a remark about one link.
-DISAMBIGUATION = re.compile(
-    r"\{\{\s{0,4}(?!disambig\w*[ -]needed)(disambig[\w /-]{0,40}|dab|hndis|geodis|schooldis|hospitaldis|surname|"
-    r"given name|human name disambiguation|[\w -]{1,40} disambiguation)\s{0,4}[|}]",
-    re.IGNORECASE,
-)
 # Where a language code or another wiki's name stands before the colon: [[de:Seite]], [[wikt:word|word]].
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z-]+)?$|(simple|wikt|wiktionary|wikipedia|commons|species|wikisource)$")
 # A link without anything in it; what may stand beside such links in a line that needs no parser; and what is an address
@@ -82,24 +76,30 @@ class Namespaces(NamedTuple):
 
 
 def clean(
-    source: str, namespaces: Namespaces | None = None, counts: Counter | None = None
+    source: str, namespaces: Namespaces | None = None, too_long: Callable[[int], Any] = lambda size: None
 ) -> tuple[str, list[RawSpan]]:
     """(running text, [(start, end, "ANCHOR"), ...] of its links to articles), offsets in characters of that text.
 
     Kept: sentences, list items, the text of links, a few templates whose words belong to the sentence (units, foreign
     words, dashes). Gone: headings, files, categories, tables, other templates, references, and sections of references
-    and links. A link takes in the letters that follow it ([[planet]]s). `counts` gets "paragraph too long".
+    and links. A link takes in the letters that follow it ([[planet]]s). `too_long` is told the characters of each piece
+    of a long paragraph that cannot be parsed (`long_lines`).
     """
     namespaces = namespaces or Namespaces.of()
     lines = []
     for line in flatten(source.replace(BEGIN, "").replace(FINISH, "")):
         if not any(mark in line for mark in ("[", "{", "&", "://")):
             lines.append(line)
-        elif len(line) <= MAX_PARAGRAPH:
-            plain = plain_line(line, namespaces)
-            lines.append(parsed_line(line, namespaces) if plain is None else plain)
-        elif counts is not None:
-            counts["paragraph too long"] += 1
+            continue
+        plain = plain_line(line, namespaces)
+        if plain is None:
+            before = "." if len(line) > MAX_PARAGRAPH else ""  # a part does not begin a line: its ":" is a colon
+            pieces = (
+                parsed_line(before + part, namespaces)[len(before) :] if sound else too_long(len(part)) or ""
+                for part, sound in parts(line)
+            )
+            plain = "".join(pieces)
+        lines.append(plain)
     text = "\n".join(lines)
     for pattern, replacement in TIDY:
         text = pattern.sub(replacement, text)
@@ -111,11 +111,6 @@ def residue(text: str) -> Counter[str]:
     table, file, list mark. Empty for running text; some articles show markup on purpose, so a corpus is clean near 0.
     """
     return +Counter({kind: len(pattern.findall(text)) for kind, pattern in RESIDUE.items()})
-
-
-def is_disambiguation(title: str, source: str) -> bool:
-    """Whether a page says that it only lists what a name can mean: by its title, or by a template of its own."""
-    return title.lower().endswith("(disambiguation)") or DISAMBIGUATION.search(source) is not None
 
 
 def plain_line(line: str, namespaces: Namespaces) -> str | None:

@@ -8,9 +8,11 @@ import gzip
 import json
 import os
 import re
+import sys
 import tracemalloc
 from collections import Counter
 
+import fsspec
 import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -95,7 +97,7 @@ WRONG_CALLS = [
     ("empty", {"format": "parquet"}, "no file of parquet"),
     ("pipe", {}, "no regular file"),
     ("nowhere://there.jsonl", {}, "no way to open it"),
-    ("memory://missing.jsonl", {}, "no readable file"),
+    ("memory://missing.jsonl", {}, "no readable file .No such file or directory., wanted a file to read$"),
 ]
 
 
@@ -106,6 +108,54 @@ def test_a_wrong_path_or_option_is_an_error_that_says_what_to_type(tmp_path, nam
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CorpusError, match=said):
         list(read_documents(name if "://" in name else tmp_path / name, lenient=True, **options))
+
+
+@pytest.mark.parametrize("protocol, package", [("s3", "s3fs"), ("gs", "gcsfs"), ("https", "aiohttp")])
+def test_a_url_whose_package_is_missing_is_one_sentence_that_names_it(monkeypatch, protocol, package):
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    url = f"{protocol}://bucket/corpus.jsonl"
+    for options in ({}, {"format": "jsonl"}, {"format": "folder"}):
+        with pytest.raises(CorpusError) as caught:
+            list(read_documents(url, **options))
+        said = str(caught.value)
+        assert said.startswith(f"{url}: found no way to open such a URL (") and said.endswith(f"pip install {package}")
+        assert said.count("found") == said.count("wanted") == 1
+
+
+class Locked(fsspec.AbstractFileSystem):
+    """A file system that its library refuses, with an error of its own."""
+
+    protocol = "locked"
+
+    def info(self, path, **_):
+        raise KeyError("no credentials")
+
+    def _open(self, path, *_, **__):
+        return self.info(path)
+
+    def ls(self, path, *_, **__):
+        return self.info(path)
+
+
+def test_whatever_opening_a_url_raises_is_one_sentence():
+    fsspec.register_implementation("locked", Locked, clobber=True)
+    for format in (None, "jsonl", "folder"):
+        with pytest.raises(
+            CorpusError, match="^locked://a: found no readable file .KeyError 'no cred.*., wanted a file"
+        ):
+            list(read_documents("locked://a", format=format))
+
+
+def test_a_name_that_is_no_file_may_be_that_of_a_dataset(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("salient_span_wikipedia", "wikipedia/20190301.en", "wiki40b/en/1.3.0"):
+        with pytest.raises(CorpusError, match=f"No such file or directory.*, or tfds:{name} for a dataset"):
+            list(read_documents(name))
+    for name in ("missing.jsonl", "data/missing.jsonl", str(tmp_path / "missing"), "../missing", "memory://missing"):
+        with pytest.raises(CorpusError, match="wanted a file to read$"):
+            list(read_documents(name))
 
 
 def test_spans_of_a_format_without_any_are_an_error(tmp_path):

@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from realm.text.corpus import CorpusError, Document
 from realm.text.formats import FORMATS, format_of, read_documents, read_with_spans
@@ -28,6 +29,9 @@ PACK = {
     "zstd": lambda raw: pyarrow.compress(raw, codec="zstd", asbytes=True),
     "two zstd frames": lambda raw: b"".join(
         pyarrow.compress(part, codec="zstd", asbytes=True) for part in (raw[:50], raw[50:])
+    ),
+    "zstd after a skippable frame": lambda raw: (
+        b"\x5a\x2a\x4d\x18\x04\0\0\0skip" + pyarrow.compress(raw, codec="zstd", asbytes=True)
     ),
     "two gzip members": lambda raw: gzip.compress(raw[:50]) + gzip.compress(raw[50:]),
     "two bzip2 streams": lambda raw: bz2.compress(raw[:50]) + bz2.compress(raw[50:]),
@@ -59,6 +63,26 @@ def test_parquet_and_a_folder_of_texts_are_read_by_url_too(tmp_path):
     assert list(read_documents("memory://by-url/corpus.parquet")) == [A]
     found = list(read_documents("memory://by-url/texts"))
     assert found == [Document("a.txt", "a", "Two."), Document("b/one.md", "one", "One.")]
+
+
+ARROW = {
+    "string_view": pyarrow.string_view(),
+    "binary_view": pyarrow.binary_view(),
+    "large_string": pyarrow.large_string(),
+    "dictionary<values=string": pyarrow.dictionary(pyarrow.int8(), pyarrow.string()),
+    "dictionary<values=binary": pyarrow.dictionary(pyarrow.int32(), pyarrow.binary()),
+}
+
+
+@pytest.mark.parametrize("kind", ARROW)
+def test_parquet_strings_are_read_however_arrow_holds_them(tmp_path, kind):
+    path, encoded = tmp_path / "corpus.parquet", "binary" in kind
+    texts = [[value.encode() if encoded else value for value in (one.id, one.title, one.text)] for one in (A, Z)]
+    rows = [{"id": id, "title": title, "text": text, "page": {"name": title}} for id, title, text in texts]
+    types = {**dict.fromkeys(("id", "title", "text"), ARROW[kind]), "page": pyarrow.struct({"name": ARROW[kind]})}
+    write_parquet(path, rows, types)
+    assert str(parquet.read_schema(path).field("text").type).startswith(kind)
+    assert list(read_documents(path)) == list(read_documents(path, fields={"title": "page.name"})) == [A, Z]
 
 
 def test_the_sample_reads_as_its_own_json_says():

@@ -1,6 +1,8 @@
 """Datasets of TensorFlow Datasets, written and read without TensorFlow: texts, spans in bytes, a builder of ours."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -9,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.corpus import CorpusError, Document
-from realm.text.formats import read_documents, read_with_spans
+from realm.text.formats import read_documents, read_with_spans, tfds_builder
 from realm.text.formats.tfds import tensorflow_datasets
 from realm.text.formats.tfds_builder import prepare
-from realm.text.questions import read_questions
-from tests.text.formats.format_samples import write_tfds
+from realm.text.question_sets import read_question_set
+from realm.text.questions import QuestionsError
+from tests.text.formats.format_samples import dump, page, write_tfds
 
 TEXT = tensorflow_datasets().features.Text
 SPANS = tensorflow_datasets().features.Sequence({"start": np.int32, "limit": np.int32, "type": TEXT()})
@@ -64,13 +68,15 @@ def test_features_of_other_names_and_splits(tmp_path):
     for wrong, said in (
         ({"split": "dev"}, r"splits \['test', 'train'\] and no 'dev', wanted one of them"),
         ({"split": ""}, "wanted one of them"),
-        ({"text": "body"}, r"no feature 'body' \(features: \['key', 'page', 'page.body'\]\)"),
+        ({"text": "body"}, r"no feature 'body' \(features: \['key', 'page', 'page.body'\]\).*--fields text NAME"),
+        ({"title": "name"}, "no feature 'name' .*--fields title NAME"),
         ({"id": "number"}, "no feature 'number'"),
         ({"text": "key"}, "row 0 of test: found a text that is a int"),
     ):
         with pytest.raises(CorpusError, match=said):
             list(read_documents(folder, fields=fields | wrong))
-    with pytest.raises(CorpusError, match="wanted one of them: fields"):
+    assert len(list(read_documents(folder, fields=fields | {"title": "name"}, lenient=True))) == 2
+    with pytest.raises(CorpusError, match="wanted one of them as the field split: --fields split NAME"):
         list(read_documents(folder, fields={"text": "page.body"}))
 
 
@@ -127,7 +133,7 @@ CORPUS = """{"id": "a", "title": "A", "text": "Ada née Byron."}
 
 def test_our_dataset_comes_back_as_it_went_in_and_needs_no_tensorflow(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(CORPUS)
-    (tmp_path / "spans.jsonl").write_text('{"id": "a", "spans": [[8, 13, "PERSON"], [0, 3, "PERSON"]]}\n')
+    (tmp_path / "spans.jsonl").write_text('{"id": "a", "spans": [[8, 13, "PERSON"], [0, 3, "PERSON", "spacy:x"]]}\n')
     questions = '{"id": "q", "question": "Who?", "answers": ["Ada", "Ada B."], "doc": "a"}\n'
     (tmp_path / "test.jsonl").write_text(questions + '{"id": "r", "question": "Where?", "answers": ["é"]}\n')
     code = f"""
@@ -149,10 +155,11 @@ print(json.dumps([list(read_with_spans(folders["documents"])), rows, "tensorflow
     documents, rows, tensorflow = json.loads(done.stdout)
     read = [(Document(*document), [tuple(span) for span in spans]) for document, spans in documents]
     assert read == [
-        (Document("a", "A", "Ada née Byron."), [(8, 13, "PERSON"), (0, 3, "PERSON")]),
+        (Document("a", "A", "Ada née Byron."), [(8, 13, "PERSON", "file"), (0, 3, "PERSON", "spacy:x")]),
         (Document("b", "", "Bob.", True), []),
     ]
-    wanted = [[q.id, q.question, q.document or "", *q.answers] for q in read_questions(tmp_path / "test.jsonl")]
+    asked = read_question_set(tmp_path / "test.jsonl").questions
+    wanted = [[q.id, q.question, q.document or "", *q.answers] for q in asked]
     assert rows == wanted and not tensorflow
     with pytest.raises(CorpusError, match="found a dataset, wanted an empty place"):
         prepare(tmp_path / "corpus.jsonl", tmp_path / "out")
@@ -165,3 +172,70 @@ def test_a_corpus_that_cannot_be_read_leaves_no_dataset(tmp_path):
     assert not list((tmp_path / "out").rglob("dataset_info.json"))
     folder = prepare(tmp_path / "corpus.jsonl", tmp_path / "out", lenient=True)["documents"]
     assert [one.id for one in read_documents(folder)] == ["a", "b"]
+
+
+def test_a_corpus_built_from_the_dataset_has_the_taggers_of_its_source(tmp_path):
+    text = ["A\n", "Ada came to Brenn.\n"]
+    anchor = {"text": "Brenn", "href": "B", "paragraph_id": 1, "start": 12, "end": 17}
+    article = {"wikipedia_id": "a", "wikipedia_title": "A", "text": text, "anchors": [anchor]}
+    (tmp_path / "kilt.json").write_text(json.dumps(article) + "\n")
+    folder = prepare(tmp_path / "kilt.json", tmp_path / "links")["documents"]
+    assert [spans for _, spans in read_with_spans(folder)] == [[(12, 17, "ANCHOR", "anchors")]]
+    (tmp_path / "spans.jsonl").write_text('{"id": "a", "tagger": "bert:1", "spans": [[0, 3, "PER"]]}\n')
+    folder = prepare(folder, tmp_path / "again", spans=tmp_path / "spans.jsonl")["documents"]
+    table = build_corpus(CorpusConfig(str(folder)), tmp_path / "corpus")
+    assert table.manifest["counts"]["spans_by_tagger"] == {"bert:1": 1}
+
+
+def test_spans_of_a_dataset_that_knows_no_taggers_come_without(tmp_path):
+    spans = tensorflow_datasets().features.Sequence({"start": np.int64, "end": np.int64, "label": TEXT()})
+    rows = [{"text": "Ada came.", "spans": {"start": [0], "end": [3], "label": ["PERSON"]}}]
+    folder = write_tfds(tmp_path, {"train": rows}, {"text": TEXT(), "spans": spans})
+    assert [spans for _, spans in read_with_spans(folder)] == [[(0, 3, "PERSON")]]
+
+
+QUESTION = '{"id": "q", "question": "Who?", "answers": ["Ada"]}\n'
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "", "all", "train/x", "é", "a[0]", "-a"])
+def test_a_name_that_no_split_can_have_is_refused_before_anything_is_written(tmp_path, name):
+    (tmp_path / "c.jsonl").write_text(CORPUS)
+    (tmp_path / "q.jsonl").write_text(QUESTION)
+    with pytest.raises(QuestionsError, match=f"found the split {re.escape(repr(name))} for questions, wanted a name"):
+        prepare(tmp_path / "c.jsonl", tmp_path / "out", questions={name: tmp_path / "q.jsonl"})
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_name_that_is_accepted_can_be_read_back(tmp_path):
+    (tmp_path / "c.jsonl").write_text(CORPUS)
+    (tmp_path / "q.jsonl").write_text(QUESTION)
+    names = ["test", "nq-dev_1", "2019"]
+    folders = prepare(tmp_path / "c.jsonl", tmp_path / "out", questions=dict.fromkeys(names, tmp_path / "q.jsonl"))
+    for name in names:
+        (question,) = read_question_set(f"tfds:{folders['questions']}:{name}").questions
+        assert question.id == "q"
+
+
+def test_what_fails_on_its_way_leaves_nothing_in_the_way(tmp_path, monkeypatch):
+    (tmp_path / "c.jsonl").write_text(CORPUS)
+    (tmp_path / "q.jsonl").write_text(QUESTION)
+    sets = {"test": tmp_path / "q.jsonl"}
+    with monkeypatch.context() as patch:
+        patch.setattr(tfds_builder, "_question", lambda question: {"id": 7})
+        with pytest.raises(RuntimeError, match="encode example"):  # the second of two configs, when the first is whole
+            prepare(tmp_path / "c.jsonl", tmp_path / "out", questions=sets)
+    assert not list((tmp_path / "out").rglob("dataset_info.json"))
+    assert set(prepare(tmp_path / "c.jsonl", tmp_path / "out", questions=sets)) == {"documents", "questions"}
+    (folder,) = (tmp_path / "out").glob("*/documents/*")
+    shutil.rmtree(folder)
+    with pytest.raises(CorpusError, match="found a dataset, wanted an empty place"):
+        prepare(tmp_path / "c.jsonl", tmp_path / "out", questions=sets)
+    assert not folder.exists()
+
+
+def test_pages_of_a_dump_that_are_kept_can_be_exported(tmp_path):
+    kept = page("l", "List of towns", "Brenn is a town.")
+    (tmp_path / "dump.xml").write_bytes(dump(kept))
+    for keep, ids in (((), ["a", "z"]), (("list",), ["a", "l", "z"])):
+        folder = prepare(tmp_path / "dump.xml", tmp_path / f"out{len(keep)}", keep=keep)["documents"]
+        assert [one.id for one in read_documents(folder)] == ids
