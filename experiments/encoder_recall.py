@@ -22,14 +22,13 @@ import numpy as np
 from experiments.config import Refresh, Stage
 from experiments.console import wide_console
 from experiments.questions import KS, QuestionSet, embed_questions
+from experiments.recall_rows import RecallRows
 from experiments.recipe_of import recipe_of
 from experiments.searching import search_all
 from index_refresh.build import make_generation
 from index_refresh.snapshot import fingerprint
 from index_refresh.store import GenerationStore
 from realm.evaluation.bm25 import Bm25
-from realm.evaluation.bootstrap import interval
-from realm.evaluation.clozes import ranks
 from realm.evaluation.table import ResultTable
 from realm.index.exact import Exact
 from realm.models.bert import EncoderError
@@ -53,13 +52,19 @@ class OneSegment(Ict):
 
 
 def evaluate_encoder(
-    spec: str, corpus: Path, questions: str, limit: int | None = None, vectors: Path | None = None
+    spec: str,
+    corpus: Path,
+    questions: str,
+    limit: int | None = None,
+    vectors: Path | None = None,
+    dumps: Path | None = None,
 ) -> dict[str, Any]:
-    """{"recall": a table, "intervals": row -> k -> interval over articles, "seconds": of embedding} of `hf:FOLDER`.
+    """{"recall": a table, "intervals": row -> k -> interval over articles (null where there is no number), "seconds":
+    of embedding, and what `RecallRows.to_json` has} of `hf:FOLDER`.
 
     vectors: folder where they are kept, so that a killed measurement goes on, those of each encoder and corpus in a
-    folder of their own inside it; None: nowhere. Raises WeightsError for a folder of something else, CorpusError for no
-    corpus, EncoderError for blocks too long.
+    folder of their own inside it; None: nowhere. dumps: folder for the ranks of each question; None: nowhere. Raises
+    WeightsError for a folder of something else, CorpusError for no corpus, EncoderError for blocks too long.
     """
     table = BlockTable.open(corpus)
     asked = QuestionSet(questions, table, limit)
@@ -74,7 +79,9 @@ def evaluate_encoder(
     stage = Stage(OneSegment(retriever=config), refresh=Refresh(block_lengths=lengths, batch_rows=32, shard_rows=1024))
     params = stage.objective.init(jax.random.key(0))
     shown = ResultTable(f"Retrieval by {Path(spec.removeprefix('hf:')).name} as it is", asked.warnings)
-    found, intervals = {}, {}
+    found = {}
+    if dumps is not None:
+        dumps.mkdir(parents=True, exist_ok=True)
     own = f"{fingerprint({'retriever': params['retriever']})[:12]}-{table.fingerprint[:12]}"
     with kept_in(vectors and vectors / own) as folder:
         store = GenerationStore(folder, replace(recipe_of(stage, table), index=Exact()))
@@ -83,19 +90,18 @@ def evaluate_encoder(
     q_QE = embed_questions(stage.objective, params, table, asked.questions)
     found["encoder"] = search_all(searcher, q_QE, max(KS))
     found["bm25"] = Bm25(table).search([q.question for q in asked.questions], max(KS))
-    counted_Q = np.array([len(rows) > 0 for rows in asked.gold])
-    groups = [title for title, counted in zip(asked.articles(), counted_Q, strict=True) if counted]
+    rows = RecallRows(asked, shown, dumps)
     for name, hits in found.items():
-        shown.add(name, asked.setting("exact" if name == "encoder" else "bm25"), asked.row(hits))
-        rank_Q = ranks(hits.id_BK, hits.valid_BK, asked.gold)[counted_Q]
-        intervals[name] = {str(k): interval(rank_Q < k, group_Q=groups).to_json() for k in (1, 5, 20)}
+        rows.add(name, "exact" if name == "encoder" else "bm25", hits)
     wide_console().print(shown)
+    firsts = {name: {str(k): of_row[f"gold@{k}"] for k in (1, 5, 20)} for name, of_row in rows.intervals.items()}
     return {
         "encoder": spec,
         "recall": shown.to_json(),
-        "intervals": intervals,
+        "intervals": firsts,
         "fingerprint": asked.fingerprint,
         "seconds": round(seconds, 1),
+        **rows.to_json(),
     }
 
 

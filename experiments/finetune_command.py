@@ -24,8 +24,10 @@ class Finetune:
     overwrite: bool = False
     """Delete what is there and start again."""
     train: str | None = None
-    """Questions to learn from: a file of any known format, `FORMAT:PATH`, or `sample:questions-dev`. What --questions
-    names is measured; without it the questions of --train about held-out documents (--corpus.holdout)."""
+    """Questions to learn from: a file of any known format, `FORMAT:PATH`, or `sample:questions-dev`; `PATH#SET` or
+    `PATH#SET:SPLIT` says which set they are (`q.jsonl#squad`, or a name of your own). What --questions names is
+    measured, and says so where it is another set; without it the questions of --train about held-out documents
+    (--corpus.holdout)."""
     warm_start: Path | None = None
     """A run (runs/sample, or one of its stages) whose retriever and, if it has one, joint encoder are started from.
     Its corpus is used too, unless another is named."""
@@ -40,12 +42,14 @@ class Finetune:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compares two dumps of answers question by question: difference, its interval, and a sign-flip test."""
+    """Compares two runs, or two dumps, question by question: difference, its interval, and a sign-flip test."""
 
     field: str = "em"
-    """The number that is compared: em, or f1."""
+    """What is compared: em or f1 of answers; gold@K or answer@K (gold@20) of retrieved blocks."""
     json: Path | None = None
-    """Also write the comparison to this file."""
+    """Also write the comparison to this file: `difference` (`mean`, `low`, `high`: a fraction), `p_value`, the
+    questions `better`, `worse` and `equal`, what both were measured on (`field`, `mode`, `dataset`, `split`,
+    `fingerprint`), and of `first` and `second` the `path` and what its dump says of the row."""
 
 
 def finetune(arguments: list[str]) -> int:
@@ -110,31 +114,31 @@ def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
 
 def compare(arguments: list[str]) -> int:
     """realm compare FIRST SECOND"""
+    usage = "realm compare FIRST SECOND"
+    if arguments and arguments[0] in ("-h", "--help"):
+        parse(Compare, ["--help"], usage)
     if len(arguments) < 2 or arguments[0].startswith("-") or arguments[1].startswith("-"):
         raise UsageError(
-            "wanted `realm compare FIRST SECOND [--field f1]`, each a fine-tuned run or a dump answers-*.jsonl"
+            f"wanted `{usage} [--field gold@20]`, each a run, a stage or a dump (answers-*.jsonl, recall-*.jsonl)"
         )
-    given = parse(Compare, arguments[2:], "realm compare FIRST SECOND")
+    given = parse(Compare, arguments[2:], usage)
+    from experiments.dump_places import dump_of
+    from realm.evaluation.dump import COMPARED, compare_dumps, read_dump
+
+    if not COMPARED.fullmatch(given.field):
+        raise UsageError(f"found --field {given.field}, wanted em, f1, gold@K or answer@K")
     make_room(given.json)
-    from realm.evaluation.dump import compare_dumps, read_dump
-
-    first, second = (read_dump(_dump(Path(one))) for one in arguments[:2])
+    paths = [dump_of(Path(one), given.field) for one in arguments[:2]]
+    first, second = (read_dump(path) for path in paths)
     found = compare_dumps(first, second, given.field, group="article")
-    print(
-        f"second minus first, {given.field} {first.header['mode']}: {found.difference} points, p = {found.p_value:.4f}"
-    )
+    header = first.header
+    print(f"second minus first, {given.field} {header['mode']}: {found.difference} points, p = {found.p_value:.4f}")
     counts = f"{found.better} questions better, {found.worse} worse, {found.equal} equal"
-    print(f"{counts}; {found.difference.units} articles of {first.header['dataset']} ({first.header['split']})")
-    write_answer(given.json, found.to_json())
+    print(f"{counts}; {found.difference.units} articles of {header['dataset']} ({header['split']})")
+    shared = {name: header[name] for name in ("mode", "dataset", "split", "fingerprint")}
+    sides = {
+        side: {"path": str(path)} | {name: value for name, value in dump.header.items() if name not in shared}
+        for side, path, dump in zip(("first", "second"), paths, (first, second), strict=True)
+    }
+    write_answer(given.json, found.to_json() | {"field": given.field, **shared, **sides})
     return 0
-
-
-def _dump(path: Path) -> Path:
-    """The dump of a run's own retriever, or the file itself."""
-    if path.is_file():
-        return path
-    places = [path / name for name in ("answers-open_qa.jsonl", "open_qa/answers-open_qa.jsonl")]
-    found = [place for place in places if place.is_file()]
-    if not found:
-        raise UsageError(f"{path}: wanted a dump of answers, or a fine-tuned run with {places[0].name}")
-    return found[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,20 @@ from experiments.clozes import SEARCHED, ClozeSet
 from experiments.clozes import summary as summary_of_facts
 from experiments.config import Preset, Stage
 from experiments.console import wide_console
+from experiments.dump_places import RETRIEVERS
+from experiments.heldout_words import masked_words, masked_words_line
 from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
+from experiments.recall_rows import RecallRows
 from experiments.searching import block_vectors, search_all
 from experiments.warm_start import initial_params, noted_hashes, start_hashes
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.clozes import ClozeScores
-from realm.evaluation.masked_words import NothingHeldOut, masked_word_loss, require_heldout
 from realm.evaluation.table import ResultTable, Setting
 from realm.index.exact import Exact
 from realm.protocols import Hits, Params, Searcher
-from realm.retrieve import Retrieval
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
-from realm.training.feed import collate
 from realm.training.metrics import read_metrics
 from realm.training.run_folder import read_json
 
@@ -51,6 +51,7 @@ class Measurement:
         found = self._measure()
         if "recall" in found:
             summary["recall"] = found["recall"]
+            summary |= found["beside_recall"]
         if self.recall.notes:
             summary["question_warnings"] = self.recall.notes
         if "realm" in self.finished:
@@ -84,8 +85,9 @@ class Measurement:
         if preset.facts and "realm" in self.finished:
             clozes = ClozeSet(self.out / "facts", table, preset.realm.objective, FACTS_ASKED)
             self._add_facts("bm25", "bm25", clozes, clozes.bm25())
-        recall, hits, started, scores = {}, {}, None, None
-        for name, stage, params in self._towers(every=bool(asked or clozes)):
+        hits, started, scores = {}, None, None
+        rows = RecallRows(asked, self.recall, self._last()) if asked else None
+        for name, stage, params, step in self._towers(every=bool(asked or clozes)):
             searcher = cache(partial(self._searcher, stage, params))
             if asked:
                 if name in ("start", "open_qa"):  # the reader wants the vectors too
@@ -93,22 +95,21 @@ class Measurement:
                     searcher = cache(partial(Exact().build, [stored.vector_NE]))
                 q_QE = embed_questions(stage.objective, params, table, asked.questions)
                 hits[name] = search_all(searcher(), q_QE, max(KS))
-                recall[name] = asked.row(hits[name])
-                self.recall.add(name, asked.setting("exact"), recall[name])
+                rows.add(name, "exact", hits[name], step=step)
             if clozes:
                 scores = clozes.scores(params, searcher()) if name == "realm" else None
                 rank_Q = scores.rank_Q if scores else clozes.ranks(params, searcher())
                 started = rank_Q if name in ("untrained", "ict") else started
                 self._add_facts(name, "exact", clozes, rank_Q, scores)
             if name == "realm":
-                found["words"] = masked_words(stage, params, table, searcher)
+                found["words"] = masked_words(stage, params, step, table, searcher)
         if asked:
             hits["bm25"] = Bm25(table).search([q.question for q in asked.questions], max(KS))
-            recall["bm25"] = asked.row(hits["bm25"])
-            self.recall.add("bm25", asked.setting("bm25"), recall["bm25"])
+            rows.add("bm25", "bm25", hits["bm25"])
             found["recall"] = {
-                name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in recall.items()
+                name: {str(k): row[f"gold@{k}"].value for k in (1, 5, 20)} for name, row in rows.values.items()
             }
+            found["beside_recall"] = rows.to_json()
         if "open_qa" in self.finished:
             found["open_qa"] = self._answers(asked, hits, stored)
         if clozes:
@@ -125,19 +126,24 @@ class Measurement:
         return Exact().build(self._vectors(stage, params))
 
     def _towers(self, every: bool):
-        """(name, stage, parameters) of the realm stage's retriever or, with `every`, of all, the untrained first."""
+        """(name, stage, parameters, their step) of the realm stage's retriever or, with `every`, of all, the untrained
+        first. The step is None where this job did not train them."""
         if every:
             first = self.preset.ict or self.preset.realm
             if first is None:  # fine-tuning alone: what it starts from
                 start = self._start()
                 if start is not None:
-                    yield "start", self.preset.open_qa, start
+                    yield "start", self.preset.open_qa, start, None
             else:
-                yield "untrained", first, first.objective.init(jax.random.key(first.training.seed))
+                yield "untrained", first, first.objective.init(jax.random.key(first.training.seed)), None
         stages = {**self.preset.stages(), "ict_continued": self.preset.ict}
-        for name in ("ict", "ict_continued", "realm", "open_qa") if every else ("realm",):
+        for name in reversed(RETRIEVERS) if every else ("realm",):
             if name in self.finished:
-                yield name, stages[name], restore_params(self.finished[name] / "checkpoints")[0]
+                yield name, stages[name], *restore_params(self.finished[name] / "checkpoints")
+
+    def _last(self) -> Path | None:
+        """The folder of the last stage with a retriever: where ranks and answers are dumped."""
+        return next((self.finished[name] for name in RETRIEVERS if name in self.finished), None)
 
     def _start(self) -> Params | None:
         """What the fine-tuning started from; None where the run that it is of has trained on since."""
@@ -164,6 +170,7 @@ class Measurement:
         return {
             "rows": answers.all(hits["open_qa"], hits["bm25"], lambda: stored, folder),
             "document_side": proof,
+            "training": training_shares(folder),
             "questions_trained_on": stage.objective.units(self.table).counts,
             "questions_left_out": asked.left_out,
         }
@@ -199,47 +206,24 @@ class Measurement:
         console.print(f"{summary['minutes']} minutes, {self.out / 'summary.json'}")
 
 
+def training_shares(folder: Path) -> dict[str, Any]:
+    """`no_correct_block`, `no_correct_span`: shares of the questions trained on whose part of the loss was 0, each the
+    mean over the steps of the run (a record is the mean of the steps since the one before); null without a record.
+    `steps`: the last one logged; `logged`: records."""
+    records = [r for r in read_metrics(folder / "metrics.jsonl") if "event" not in r and "no_correct_block" in r]
+    steps = [record["step"] for record in records]
+    shares: dict[str, Any] = {"steps": steps[-1] if steps else 0, "logged": len(records)}
+    for name in ("no_correct_block", "no_correct_span"):
+        found = [record[name] for record in records]
+        shares[name] = float(np.average(found, weights=np.diff([0, *steps]))) if records else None
+    return shares
+
+
 def document_side_line(proof: dict[str, Any]) -> str:
     """What `frozen_proof` found, in one line."""
     if not proof["frozen"]:
         return "document side: trained"
     return f"document side: frozen, sha256 {proof['before'][:12]} before and after"
-
-
-def heldout_loss(
-    stage: Stage, params: Params, table: BlockTable, searcher: Callable[[], Searcher], limit: int = 512
-) -> dict[str, Any]:
-    """Masked-word loss on held-out sentences with and without retrieval, or NothingHeldOut. `searcher` is asked for
-    only where there is something to measure on. Statements of a facts corpus are measured as clozes, not here."""
-    objective = stage.objective
-    units = objective.units(table, heldout=True)
-    if table.indexed < table.rows:
-        own = np.flatnonzero(units.row_N < table.indexed)
-        units = units.only(own) if len(own) else units
-    require_heldout(units)  # before the whole corpus is embedded for nothing
-    retrieval = Retrieval(table, candidates=objective.candidates, block_lengths=objective.block_lengths)
-    return masked_word_loss(
-        objective, params, units, collate=collate, retrieval=retrieval, searcher=searcher(), limit=limit
-    )
-
-
-def masked_words(stage: Stage, params: Params, table: BlockTable, searcher: Callable[[], Searcher]) -> dict[str, Any]:
-    """{"masked_words": `heldout_loss`}, or null with a "masked_words_reason" where nothing is held out."""
-    try:
-        return {"masked_words": heldout_loss(stage, params, table, searcher)}
-    except NothingHeldOut as error:
-        return {"masked_words": None, "masked_words_reason": str(error)}
-
-
-def masked_words_line(found: dict[str, Any]) -> str:
-    """What `masked_words` found, in one line."""
-    words = found["masked_words"]
-    if words is None:
-        return f"held-out masked words: not measured, {found['masked_words_reason']}"
-    return (
-        f"held-out masked words: {words['loss']:.3f} nats with retrieval, {words['loss_null']:.3f} without (utility "
-        f"{words['utility']:.3f}, null probability {words['null_probability']:.3f}, {words['masked']:.0f} wordpieces)"
-    )
 
 
 def generations(folder: Path, steps: int) -> list[dict[str, Any]]:

@@ -1,7 +1,9 @@
 """Answers of a fine-tuned run: EM and F1 beside BM25 with the same reader and two baselines without one.
 
-Every block is embedded afresh and searched exactly, so no number here has an index age or an approximation. Intervals
-are bootstrapped over articles (the title of a question's document): questions about one stand and fall together.
+Every block is embedded afresh and searched exactly, so no number here has an index age or an approximation: the
+`ann_recall` of such a row is 1 by definition, not by measurement, and null where BM25 or nothing was searched.
+Intervals are bootstrapped over articles (the title of a question's document): questions about one stand and fall
+together.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from experiments.config import Stage
+from experiments.dump_places import answers_file
 from experiments.questions import QuestionSet
 from realm.evaluation.baselines import majority, overlap_answers
 from realm.evaluation.bootstrap import interval
 from realm.evaluation.dump import write_dump
 from realm.evaluation.reader import Answer, predictions, read_answers
-from realm.evaluation.recall import rate_at
-from realm.evaluation.scores import REGEX_MODES, Mode, score
-from realm.evaluation.table import ResultTable
+from realm.evaluation.scores import MODES, REGEX_MODES, Mode, ScoreError, score
+from realm.evaluation.table import Rate, ResultTable
 from realm.models.tree_hash import tree_hash
 from realm.objectives.open_qa import OpenQa
 from realm.protocols import Hits, Params
@@ -60,9 +62,15 @@ def frozen_proof(objective: OpenQa, before: str | None, end: Params) -> dict[str
     return {"frozen": True, "before": before, "after": after}
 
 
-def default_mode(asked: QuestionSet) -> Mode:
-    """ORQA's rules, as REALM was scored by; for regular expressions, its prefix match."""
-    return "regex-match" if asked.kind == "regex" else "orqa"
+def chosen_mode(asked: QuestionSet, mode: Mode | None = None) -> Mode:
+    """The rules asked for; by default ORQA's, as REALM was scored by, and for regular expressions its prefix match.
+
+    Raises ScoreError where these rules are not for answers of this kind.
+    """
+    fitting = [one for one in MODES if (one in REGEX_MODES) == (asked.kind == "regex")]
+    if mode is not None and mode not in fitting:
+        raise ScoreError(f"{asked.path}: found {asked.kind} answers and mode {mode}, wanted {' or '.join(fitting)}")
+    return mode or ("regex-match" if asked.kind == "regex" else "orqa")
 
 
 class AnswerTable:
@@ -76,7 +84,7 @@ class AnswerTable:
     ):
         self.stage, self.params, self.step, self.table, self.asked = stage, params, step, table, asked
         self.objective: OpenQa = stage.objective
-        self.mode = mode or default_mode(asked)
+        self.mode = chosen_mode(asked, mode)
         self.groups = asked.articles()
         title = f"Answers at step {step}, the reader reads {self.objective.read} blocks"
         self.rows = ResultTable(title, asked.warnings)
@@ -114,26 +122,27 @@ class AnswerTable:
         **age: int | None,
     ) -> None:
         """Scores one row and writes its dump."""
-        asked, read = self.asked, self.objective.read
-        setting = asked.setting(index, k=read if hits else 0, **age)
+        asked = self.asked
+        read = min(self.objective.read, hits.id_BK.shape[1]) if hits else 0
+        setting = asked.setting(index, k=read, **age)
         scores = score(asked.questions, predicted, self.mode)
         em = interval(scores.em_Q, group_Q=self.groups)
         f1 = None if scores.f1_Q is None else interval(scores.f1_Q, group_Q=self.groups)
         match_QK = None
         if hits:
             match_QK = asked.blocks.match(hits.id_BK[:, :read], hits.valid_BK[:, :read], asked.answers)
-        values: dict[str, Any] = {"answer in read": rate_at(match_QK, [read])[read] if hits else None}
+        values: dict[str, Any] = {
+            "answer in read": Rate(int(match_QK.any(axis=1).sum()), len(match_QK)) if hits else None
+        }
         values |= {f"EM {self.mode}": scores.em(), "EM 95 %": _span(em)}
         if f1 is not None:
             values |= {f"F1 {self.mode}": f"{100 * f1.mean:.1f}", "F1 95 %": _span(f1)}
         self.rows.add(name, setting, values)
-        measured = {"k": read if hits else 0, "index": index, "ann_recall": 1.0 if index == "exact" else None, **age}
+        measured = {"k": read, "index": index, "ann_recall": 1.0 if index == "exact" else None, **age}
         measured |= {"corpus": self.table.fingerprint, "rows": self.table.indexed}
         self.results[name] = {
-            "dataset": asked.dataset,
-            "split": asked.split,
+            **asked.source(),
             "questions": len(asked.questions),
-            "fingerprint": asked.fingerprint,
             "mode": self.mode,
             "em": em.to_json(),
             "f1": f1.to_json() if f1 else None,
@@ -142,13 +151,11 @@ class AnswerTable:
         }
         if folder is not None:
             write_dump(
-                folder / f"answers-{name.replace(' + ', '-')}.jsonl",
+                folder / answers_file(name),
                 asked.questions,
                 predicted,
                 scores,
-                dataset=asked.dataset,
-                split=asked.split,
-                fingerprint=asked.fingerprint,
+                **asked.source(),
                 header={"row": name, "step": self.step, **measured},
                 extra=self._extra(hits, match_QK, answers),
             )

@@ -1,20 +1,23 @@
-"""A question set over a corpus: which questions can be asked, how they are embedded, and the row that hits give."""
+"""A question set over a corpus: which questions can be asked, how they are embedded, and where hits have a match."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import jax
 import numpy as np
 
 from experiments.config import Preset
 from realm.evaluation.answers import BlockAnswers, BlockPatterns
-from realm.evaluation.recall import answer_recall_at, gold_rows, recall_at
+from realm.evaluation.recall import Ranks, answer_ranks, gold_ranks, gold_rows
 from realm.evaluation.scores import normalise
-from realm.evaluation.table import Rate, Setting
+from realm.evaluation.table import Setting
 from realm.protocols import Hits, Objective, Params
 from realm.text.packing import pack_queries
+from realm.text.question_sets.read import QuestionSet as ReadQuestions
 from realm.text.question_sets.read import fingerprint_of, training_warnings
 from realm.text.question_sets.spec import name_of, open_question_set, same_questions
 from realm.text.question_units import QuestionUnits
@@ -25,18 +28,25 @@ KS = (1, 5, 20, 100)
 
 
 def chosen_questions(
-    questions: Sequence[Question], path: str, table: BlockTable, heldout: bool | None = None
+    questions: Sequence[Question],
+    path: str,
+    table: BlockTable,
+    heldout: bool | None = None,
+    counts: Counter | None = None,
 ) -> list[Question]:
     """The questions that the corpus can answer: their document is in it, or unknown.
 
-    heldout: True takes those about held-out documents alone, False leaves these out. Raises QuestionsError where there
-    is none.
+    heldout: True takes those about held-out documents alone, False leaves these out. counts: those left out are added
+    as "document_not_in_corpus" and "of_the_other_part". Raises QuestionsError where there is none.
     """
+    counts = Counter() if counts is None else counts
     known = [(q, document_rows(table, q)) for q in questions]
     known = [(q, rows) for q, rows in known if q.document is None or rows]
+    counts["document_not_in_corpus"] += len(questions) - len(known)
     if not known:
         raise QuestionsError(f"{path}: no question's document is in the corpus {table.path}")
     asked = [q for q, rows in known if heldout is None or bool(rows and table.heldout_N[rows[0]]) == heldout]
+    counts["of_the_other_part"] += len(known) - len(asked)
     if not asked:
         which = "held-out" if heldout else "training"
         raise QuestionsError(
@@ -84,12 +94,13 @@ def embed_questions(objective: Objective, params: Params, table: BlockTable, que
 
 
 class QuestionSet:
-    """A question set over one corpus: hits in, one row of recall out. Tokenised blocks are shared between rows.
+    """A question set over one corpus: hits in, ranks of the first match out. Tokenised blocks are shared between hits.
 
     path: as `open_question_set` takes it. heldout: as in `chosen_questions`. trained: texts of questions that something
-    learned from, which are left out however they are written; left_out: how many were. trained_on: the set they are of,
-    if that is known. fingerprint: of the questions asked. warnings: doubts about the set, which belong beside its
-    numbers. Raises QuestionsError where nothing is left to ask.
+    learned from, which are left out however they are written; left_out: how many were. tuned_on: another set, that a
+    model was tuned on; None where it was tuned on none or on this one. fingerprint: of the questions asked. warnings:
+    doubts about the set and what the corpus lacks of it, which belong beside its numbers. Raises QuestionsError where
+    nothing is left to ask.
     """
 
     def __init__(
@@ -99,12 +110,19 @@ class QuestionSet:
         limit: int | None = None,
         heldout: bool | None = None,
         trained: Iterable[str] = (),
-        trained_on: str | None = None,
+        tuned_on: ReadQuestions | None = None,
     ):
         self.path, self.table, self.heldout = path, table, heldout
         self.read = open_question_set(path)
-        self.warnings = [*self.read.warnings, *training_warnings(trained_on, self.read)]
-        asked = chosen_questions(self.read.questions, path, table, heldout)
+        self.warnings = list(self.read.warnings)
+        if tuned_on is not None:
+            self.warnings += training_warnings(tuned_on.dataset, self.read)
+        self._counts = Counter(in_file=len(self.read.questions))
+        asked = chosen_questions(self.read.questions, path, table, heldout, self._counts)
+        lacking = self._counts["document_not_in_corpus"]
+        if lacking:
+            of_all = f"{lacking:,} of {len(self.read.questions):,} questions"
+            self.warnings.append(f"{of_all} are about documents that the corpus lacks and are left out")
         learned = {plain(text) for text in trained} - {""}
         fresh = [question for question in asked if plain(question.question) not in learned]
         self.left_out = len(asked) - len(fresh)
@@ -116,14 +134,33 @@ class QuestionSet:
         self.questions = sampled(fresh, limit)
         self.kind = self.questions[0].kind
         self.fingerprint = fingerprint_of(self.questions)
-        self.dataset = self.read.dataset or name_of(path)
+        self.dataset = name_of(path, self.read.dataset)
         self.blocks = (BlockPatterns if self.kind == "regex" else BlockAnswers)(table)
         self.answers = [q.answers for q in self.questions]
 
     @cached_property
     def gold(self) -> list[np.ndarray]:
         """The gold rows of each question."""
-        return gold_rows(self.table, self.questions, blocks=self.blocks)
+        return self._gold[0]
+
+    @cached_property
+    def _gold(self) -> tuple[list[np.ndarray], Counter]:
+        counts = Counter()
+        return gold_rows(self.table, self.questions, blocks=self.blocks, counts=counts), counts
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How the file's questions became those asked, and what recall makes of them.
+
+        in_file = document_not_in_corpus + of_the_other_part (of held-out and training documents) + trained_on +
+        not_sampled + asked. asked = gold + no_document_named, which recall of gold blocks leaves out; the others are as
+        `gold_rows` counts them.
+        """
+        asked, counts = len(self.questions), dict(self._counts)
+        others = counts["document_not_in_corpus"] + counts["of_the_other_part"] + self.left_out + asked
+        counts |= {"trained_on": self.left_out, "not_sampled": counts["in_file"] - others, "asked": asked}
+        # Of those asked no document is lacking: that count is of the whole file.
+        return dict(self._gold[1]) | counts
 
     @property
     def split(self) -> str:
@@ -146,13 +183,20 @@ class QuestionSet:
             corpus=self.table.fingerprint,
             k=k,
             index=index,
+            fingerprint=self.fingerprint,
             **age,
         )
 
-    def row(self, hits: Hits) -> dict[str, Rate]:
-        gold = recall_at(hits.id_BK, hits.valid_BK, self.gold, KS)
-        answer = answer_recall_at(hits.id_BK, hits.valid_BK, self.blocks, self.answers, KS)
-        return {f"gold@{k}": gold[k] for k in KS} | {f"answer@{k}": answer[k] for k in KS}
+    def ranks(self, hits: Hits) -> dict[str, Ranks]:
+        """Where the first gold block ("gold") and the first block that holds an answer ("answer") are."""
+        return {
+            "gold": gold_ranks(hits.id_BK, hits.valid_BK, self.gold),
+            "answer": answer_ranks(hits.id_BK, hits.valid_BK, self.blocks, self.answers),
+        }
+
+    def source(self) -> dict[str, Any]:
+        """What a dump says of the questions: `dataset`, `split`, `fingerprint`."""
+        return {"dataset": self.dataset, "split": self.split, "fingerprint": self.fingerprint}
 
 
 def plain(text: str) -> str:
@@ -178,5 +222,5 @@ def asked_of(
         return QuestionSet(spec, table, limit)
     units = preset.open_qa.objective.units(table) if units is None else units
     same = same_questions(spec, trained)
-    trained_on = None if same else open_question_set(trained).dataset
-    return QuestionSet(spec, table, limit, True if same else None, units.texts, trained_on)
+    tuned_on = None if same else open_question_set(trained)
+    return QuestionSet(spec, table, limit, True if same else None, units.texts, tuned_on)

@@ -13,11 +13,13 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from experiments.arguments import UsageError
 from experiments.console import wide_console
+from experiments.heldout_words import masked_words, masked_words_line
 from experiments.locate import Run, open_run
-from experiments.measure import masked_words, masked_words_line
-from experiments.open_answers import AnswerTable, StoredRows
+from experiments.open_answers import AnswerTable, StoredRows, chosen_mode
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
+from experiments.recall_rows import RecallRows
 from experiments.searching import block_vectors, exact_searcher, search_all
 from realm.evaluation.bm25 import Bm25
 from realm.evaluation.scores import Mode
@@ -43,30 +45,43 @@ def evaluate_run(
     path: Path, questions: str | None, limit: int | None, mode: Mode | None = None, dumps: Path | None = None
 ) -> dict[str, Any]:
     """Recall of the run's retriever and of BM25 in one table, index recall against exact; masked-word loss or, of a
-    fine-tuned run, answers, scored by `mode` and written question by question into the folder `dumps`.
+    fine-tuned run, answers, scored by `mode`; question by question, ranks and answers go into the folder `dumps`.
 
     limit: a sample of so many questions; None takes the preset's own limit for the preset's own questions, else all.
-    Raises NothingToShow where the stage has none of these.
+    Raises NothingToShow where the stage has none of these; before any work UsageError for a mode or dumps that would
+    change nothing, and ScoreError for a mode that is not for answers of this kind.
     """
     run = open_run(path)
     console, found = wide_console(), {}
-    params, step = restore_params(run.folder / "checkpoints")
+    answering = isinstance(run.stage.objective, OpenQa)
+    if mode is not None and not answering:
+        raise UsageError(f"found --mode, but stage {run.name} of {run.folder} answers nothing: wanted a fine-tuned run")
     # The preset's own questions are asked as for the summary, hence with the same numbers.
     own = questions is None or questions == run.preset.questions
     asked = asked_of(
         run.preset if own else replace(run.preset, questions=questions, max_questions=None), run.table, limit
     )
+    if answering:
+        chosen_mode(asked, mode)
+    params, step = restore_params(run.folder / "checkpoints")
+    if dumps is not None:
+        if not ("retriever" in params and asked):
+            raise UsageError(
+                f"found --dumps, but {run.folder} is asked nothing: wanted a stage with a retriever, and --questions"
+            )
+        dumps.mkdir(parents=True, exist_ok=True)
     runs = [(run.stage, run.folder)] if run.stage.objective.candidates else []
     vectors = cache(lambda: list(block_vectors(run.stage, params, run.table, runs)))
     if "retriever" in params and asked:
-        found["recall"], hits, bm25 = _recall(run, params, step, asked, vectors(), console)
-    if isinstance(run.stage.objective, OpenQa):
+        numbers, hits, bm25 = _recall(run, params, step, asked, vectors(), console, dumps)
+        found |= numbers
+    if answering:
         answers = AnswerTable(run.stage, params, step, run.table, asked, mode)
         stored = StoredRows(vectors())
         found["answers"] = answers.all(hits, bm25, lambda: stored, dumps)
         console.print(answers.rows)
     elif run.stage.objective.candidates:
-        found |= masked_words(run.stage, params, run.table, lambda: Exact().build(vectors()))
+        found |= masked_words(run.stage, params, step, run.table, lambda: Exact().build(vectors()))
         console.print(masked_words_line(found), markup=False)
     if not found:
         raise NothingToShow(
@@ -76,24 +91,31 @@ def evaluate_run(
 
 
 def _recall(
-    run: Run, params: Params, step: int, asked: QuestionSet, vectors: list[np.ndarray], console: Console
-) -> tuple[Any, Hits, Hits]:
-    """The table as JSON, and the hits of exact search and of BM25."""
+    run: Run,
+    params: Params,
+    step: int,
+    asked: QuestionSet,
+    vectors: list[np.ndarray],
+    console: Console,
+    dumps: Path | None,
+) -> tuple[dict[str, Any], Hits, Hits]:
+    """`recall`, the table as JSON, with what belongs beside it; the hits of exact search and of BM25."""
     table = ResultTable(f"Retrieval of {run.folder.name} at step {step}", asked.warnings)
+    rows = RecallRows(asked, table, dumps)
     objective, refresh = run.stage.objective, run.stage.refresh
     exact = Exact().build(vectors)
     q_QE = embed_questions(objective, params, run.table, asked.questions)
     best = search_all(exact, q_QE, max(KS))
-    table.add(run.name, asked.setting("exact", generation_step=step, index_age=0), asked.row(best))
+    rows.add(run.name, "exact", best, step=step)
     ann = refresh.index.build(vectors)
     if ann.kind != "exact":
         hits = search_all(ann, q_QE, max(KS))
-        row = asked.row(hits) | {"ANN recall": f"{recall_at_k(hits, best):.1%}"}
-        table.add(run.name, asked.setting(ann.kind, generation_step=step, index_age=0), row)
+        more = {"ANN recall": f"{recall_at_k(hits, best):.1%}"}
+        rows.add(f"{run.name} {ann.kind}", ann.kind, hits, shown_as=run.name, more=more, step=step)
     bm25 = Bm25(run.table).search([q.question for q in asked.questions], max(KS))
-    table.add("bm25", asked.setting("bm25"), asked.row(bm25))
+    rows.add("bm25", "bm25", bm25)
     console.print(table)
-    return table.to_json(), best, bm25
+    return {"recall": table.to_json(), **rows.to_json()}, best, bm25
 
 
 def report_run(path: Path, examples: int, seed: int) -> dict[str, Any]:

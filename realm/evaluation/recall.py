@@ -1,20 +1,26 @@
-"""Recall at k of a question set: is a gold block, or a block that holds an answer, among the first k retrieved?
+"""Recall at k and MRR of a question set: where is the first gold block, and the first block that holds an answer?
 
 The gold blocks of a question are the blocks of its gold document that hold one of its answers, or all blocks of that
 document when none does (an answer cut by a block boundary); that, and every question left out, is counted by reason.
-Recall at a k above what was retrieved does not exist and is never guessed: it prints "n/a (5 retrieved)".
+Searchers pad to the columns asked for, and padding is no candidate: a number at a k for which no question has
+candidates is never guessed and prints "n/a (8 retrieved)".
+
+Computed here in few lines and not by ir-measures over pytrec_eval (compiled C): these want every judged block by name,
+where a match of answer tokens is known for retrieved blocks alone; they order by score and then by name, where a
+searcher's order stands; and they give a number for any k.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from realm.evaluation.answers import BlockAnswers, Blocks, joined
-from realm.evaluation.table import Rate
+from realm.evaluation.table import Mean, Rate
 
 REASONS = (
     "gold",
@@ -73,50 +79,71 @@ def gold_rows(
     return gold
 
 
-def recall_at(
-    id_QK: np.ndarray, valid_QK: np.ndarray, gold: Sequence[np.ndarray], ks: Iterable[int]
-) -> dict[int, Rate]:
-    """How many questions have a gold block among their first k, by k, out of those that have gold blocks.
+@dataclass(frozen=True)
+class Ranks:
+    """rank_Q int64: the place of each question's first match, from 1; 0 where none is among what was retrieved.
 
-    id_QK int rows, best first; valid_QK bool; gold from `gold_rows`. A k above K gives a Rate whose value is None.
-    Raises RecallError when shapes or the number of questions disagree, or on k < 1.
+    counted_Q bool: whether a question can have a match at all; the others count in no number. retrieved: the most
+    candidates, without padding, that a question has.
+    """
+
+    rank_Q: np.ndarray
+    counted_Q: np.ndarray
+    retrieved: int
+
+    def within(self, k: int) -> np.ndarray:
+        """bool [Q]: a match among the first k. Raises RecallError for k < 1."""
+        if k < 1:
+            raise RecallError(f"found recall at {k}, wanted k of 1 or more")
+        return (self.rank_Q > 0) & (self.rank_Q <= k)
+
+    def missing(self, k: int) -> str:
+        """Why there is no number at k; "" where there is one, or no question that counts: that says itself."""
+        return f"{self.retrieved} retrieved" if self.counted_Q.any() and k > self.retrieved else ""
+
+    def recall(self, k: int) -> Rate:
+        """How many of the counted questions have a match among their first k; without a value at a k above
+        `retrieved`. Raises RecallError for k < 1."""
+        within_Q, questions, note = self.within(k), int(self.counted_Q.sum()), self.missing(k)
+        return Rate(0 if note else int((within_Q & self.counted_Q).sum()), questions, note)
+
+    def mrr(self, k: int) -> Mean:
+        """The mean of 1 / rank over the counted questions, 0 where no match is among the first k. As `recall`."""
+        within_Q, note = self.within(k) & self.counted_Q, self.missing(k)
+        total = 0.0 if note else float((1 / self.rank_Q[within_Q]).sum())
+        return Mean(total, int(self.counted_Q.sum()), note)
+
+
+def gold_ranks(id_QK: np.ndarray, valid_QK: np.ndarray, gold: Sequence[np.ndarray]) -> Ranks:
+    """Where the first gold block of each question is; questions that have gold blocks count.
+
+    id_QK int rows, best first; valid_QK bool; gold from `gold_rows`. Raises RecallError when shapes or the number of
+    questions disagree.
     """
     id_QK, valid_QK = _checked(id_QK, valid_QK, len(gold))
     match_QK = np.zeros(id_QK.shape, bool)
     for question, row in enumerate(gold):
         match_QK[question] = np.isin(id_QK[question], row)
     # A slot that is not valid carries id 0, which is somebody's block.
-    return rate_at(match_QK & valid_QK, ks, np.array([len(row) > 0 for row in gold], bool))
+    return _ranks(match_QK & valid_QK, valid_QK, np.array([len(row) > 0 for row in gold], bool))
 
 
-def answer_recall_at(
-    id_QK: np.ndarray,
-    valid_QK: np.ndarray,
-    blocks: BlockAnswers,
-    answers: Sequence[Iterable[str]],
-    ks: Iterable[int],
-) -> dict[int, Rate]:
-    """How many questions have a block that holds an answer string among their first k, by k, out of all questions.
+def answer_ranks(
+    id_QK: np.ndarray, valid_QK: np.ndarray, blocks: BlockAnswers, answers: Sequence[Iterable[str]]
+) -> Ranks:
+    """Where the first block is that holds an answer string; every question counts.
 
-    A short answer stands in many blocks by chance, so this is an upper estimate of `recall_at`. Same shapes and errors.
+    A short answer stands in many blocks by chance, so this is an upper estimate of `gold_ranks`. Same shapes and
+    errors.
     """
     id_QK, valid_QK = _checked(id_QK, valid_QK, len(answers))
-    return rate_at(blocks.match(id_QK, valid_QK, answers), ks)
+    return _ranks(blocks.match(id_QK, valid_QK, answers), valid_QK, np.ones(len(answers), bool))
 
 
-def rate_at(match_QK: np.ndarray, ks: Iterable[int], counted_Q: np.ndarray | None = None) -> dict[int, Rate]:
-    """How many of the counted questions (all without `counted_Q`) have a match in their first k columns, by k."""
-    counted_Q = np.ones(len(match_QK), bool) if counted_Q is None else counted_Q
-    questions, retrieved = int(counted_Q.sum()), match_QK.shape[1]
-    rates = {}
-    for k in ks:
-        if k < 1:
-            raise RecallError(f"found recall at {k}, wanted k of 1 or more")
-        if k > retrieved:
-            rates[k] = Rate(0, questions, note=f"{retrieved} retrieved")
-        else:
-            rates[k] = Rate(int((match_QK[:, :k].any(axis=1) & counted_Q).sum()), questions)
-    return rates
+def _ranks(match_QK: np.ndarray, valid_QK: np.ndarray, counted_Q: np.ndarray) -> Ranks:
+    first_Q = match_QK.argmax(axis=1) + 1 if match_QK.shape[1] else np.zeros(len(match_QK), np.int64)
+    rank_Q = np.where(match_QK.any(axis=1), first_Q, 0).astype(np.int64)
+    return Ranks(rank_Q, counted_Q, int(valid_QK.sum(axis=1).max(initial=0)))
 
 
 def _checked(id_QK: np.ndarray, valid_QK: np.ndarray, questions: int) -> tuple[np.ndarray, np.ndarray]:

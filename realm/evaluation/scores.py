@@ -9,8 +9,8 @@
 
 The rules are kept as published, oddities too. Curly quotes and en dashes are no ASCII punctuation. An article is one
 where no letter or digit touches it, so in NFD the letter of "à" is one. What normalises to nothing ("The A") equals
-everything else that does, with EM 1 and F1 0; `Scores` counts such matches. A regular expression that does not compile
-matches nothing. F1 is not defined for regular expressions.
+everything else that does, with EM 1 and F1 0; `Scores` counts the questions that are right only by that. A regular
+expression that does not compile matches nothing. F1 is not defined for regular expressions.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Scores:
     """The scores of a question set, question by question, in its order.
 
     em_Q bool; f1_Q float64, None in a regex mode; missing_Q bool (no prediction: scored 0); repeated_Q bool (a later
-    question has the same text). empty_matches: questions where nothing matches nothing. unknown:
-    predictions for ids that no question has.
+    question has the same text). empty_matches: questions (not answers: each is one EM) whose prediction and one or more
+    of their answers normalise to nothing. unknown: predictions for ids that no question has.
     """
 
     mode: Mode

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm.evaluation.answers import AnswerError, BlockPatterns, has_pattern
-from realm.evaluation.recall import answer_recall_at
+from realm.evaluation.recall import answer_ranks
 from tests.evaluation.evaluation_fakes import FakeTable
 
 
@@ -33,8 +33,8 @@ def test_recall_takes_patterns_in_place_of_answers():
     table = FakeTable(("d", "", "in 1969"), ("d", "", "in 1812"), ("d", "", "never"))
     blocks = BlockPatterns(table)
     id_QK, valid_QK = np.array([[2, 0], [1, 0]]), np.array([[True, True], [False, True]])
-    rates = answer_recall_at(id_QK, valid_QK, blocks, [[r"19\d\d"], [r"18\d\d"]], [1, 2])
-    assert [rate.hits for rate in rates.values()] == [0, 1]
+    ranks = answer_ranks(id_QK, valid_QK, blocks, [[r"19\d\d"], [r"18\d\d"]])
+    assert ranks.rank_Q.tolist() == [2, 0] and [ranks.recall(k).hits for k in (1, 2)] == [0, 1]
     assert table.reads == 2
 
 

@@ -32,6 +32,12 @@ def test_text_shows_shared_settings_once_and_the_others_as_columns():
     assert "abcdef" not in text
 
 
+def test_a_setting_that_one_row_lacks_is_no_column():
+    lines = two_rows().text().splitlines()
+    assert "index" in lines[2] and "generation" not in lines[2]
+    assert "generation step 2000 · index age 0" in " ".join(" ".join(lines).split())
+
+
 def test_one_row_needs_no_setting_column_and_absent_settings_are_not_named():
     table = ResultTable("t")
     table.add("BM25", Setting(**SQUAD, index="bm25"), {"x": None, "y": float("nan")})
@@ -53,7 +59,7 @@ def test_json_has_the_documented_keys_and_can_be_recomputed(tmp_path):
     assert read == table.to_json() and set(read) == {"title", "notes", "rows"}
     first, second, odd = read["rows"]
     assert first["values"]["gold@1"] == {"value": 0.741, "text": "74.1", "hits": 741, "questions": 1000}
-    assert first["setting"] == dict(SQUAD, index="bm25", generation_step=None, index_age=None)
+    assert first["setting"] == dict(SQUAD, index="bm25", generation_step=None, index_age=None, fingerprint=None)
     assert second["values"]["gold@200"] == {
         "value": None,
         "text": "n/a (100 retrieved)",

@@ -165,9 +165,11 @@ def test_a_set_counts_missing_unknown_repeated_and_empty():
     assert (scores.em_by_text().hits, scores.em_by_text().questions) == (1, 3)
 
 
-def test_matches_of_nothing_with_nothing_are_counted():
+def test_questions_where_nothing_matches_nothing_are_counted_and_not_their_answers():
     assert score(asked(("the", "!"), ("Rome",)), {"q0": "", "q1": ""}, "orqa").empty_matches == 1
     assert score(asked(("the", "Rome")), {"q0": "Rome"}, "orqa").empty_matches == 0
+    both = score(asked(("the", "a"), ("an", "Rome")), {"q0": "an", "q1": "The"}, "orqa")
+    assert both.empty_matches == both.em().hits == 2  # as many as such EMs, though three answers match
 
 
 def test_regex_sets_have_no_f1():

@@ -35,6 +35,7 @@ def test_blocks_are_embedded_in_one_segment_and_kept(folder):
     spec, found = f"hf:{folder / 'encoder'}", folder / "found.json"
     arguments = ["--corpus", str(folder / "corpus"), "--questions", "sample:questions", "--max-questions", "40"]
     arguments = ["evaluate", spec, *arguments, "--vectors", str(folder / "vectors"), "--json", str(found)]
+    arguments += ["--dumps", str(folder / "dumps")]
     assert main(arguments) == 0
     first = json.loads(found.read_text())
     [made] = (folder / "vectors").glob("*/generations/0-0")
@@ -53,6 +54,15 @@ def test_blocks_are_embedded_in_one_segment_and_kept(folder):
         row = next(row for row in first["recall"]["rows"] if row["name"] == name)
         assert row["setting"]["rows"] == table.indexed and row["setting"]["split"] == "40 questions"
         assert row["values"]["gold@5"]["value"] == pytest.approx(first["intervals"][name]["5"]["mean"])
+        assert first["recall_intervals"][name]["gold@5"] == first["intervals"][name]["5"]
+        assert row["setting"] == first["recall_setting"][name] and row["setting"]["fingerprint"] == first["fingerprint"]
+    counts = first["question_counts"]
+    assert counts["asked"] == 40 and f"{counts['document_not_in_corpus']:,} of 19,410" in first["recall"]["notes"][0]
+    dumps = [str(folder / "dumps" / f"recall-{name}.jsonl") for name in ("encoder", "bm25")]
+    assert main(["compare", *dumps, "--field", "gold@5", "--json", str(folder / "compared.json")]) == 0
+    compared = json.loads((folder / "compared.json").read_text())
+    after, before = (first["intervals"][name]["5"]["mean"] for name in ("bm25", "encoder"))
+    assert compared["difference"]["mean"] == pytest.approx(after - before)
     before = made.stat().st_mtime_ns
     assert main(arguments) == 0 and made.stat().st_mtime_ns == before
     assert json.loads(found.read_text())["recall"] == first["recall"]
@@ -73,6 +83,6 @@ def test_an_encoder_needs_a_corpus_and_questions(folder, capsys):
 
 def test_options_that_would_change_nothing_are_refused(folder, capsys):
     whole = ["--corpus", str(folder / "corpus"), "--questions", "sample:questions"]
-    arguments = ["evaluate", f"hf:{folder / 'encoder'}", *whole, "--mode", "squad", "--dumps", "x"]
-    assert main(arguments) == 2 and "found --mode and --dumps" in capsys.readouterr().err
+    arguments = ["evaluate", f"hf:{folder / 'encoder'}", *whole, "--mode", "squad"]
+    assert main(arguments) == 2 and "found --mode, but an encoder" in capsys.readouterr().err
     assert main(["evaluate", str(folder), "--vectors", "x"]) == 2 and "found --vectors" in capsys.readouterr().err
