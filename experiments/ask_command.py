@@ -6,17 +6,18 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.arguments import UsageError, at_least_one, parse
+from experiments.arguments import HELP, UsageError, at_least_one, parse
 
 if TYPE_CHECKING:
     from experiments.asking import Asking
 
 USAGE = """\
-wanted `realm ask RUN "question"`, or `realm ask RUN` to type questions; RUN is a folder such as runs/squad_open"""
+wanted `realm ask RUN "question"`, or `realm ask RUN` to type questions; RUN is a folder such as runs/squad_open. A \
+question that begins with -- stands behind a -- of its own"""
 SWAP = """\
 wanted `realm hotswap RUN "question or statement with [MASK]" --replace FILE` (or --add FILE, --delete ID)"""
 
@@ -24,14 +25,17 @@ wanted `realm hotswap RUN "question or statement with [MASK]" --replace FILE` (o
 @dataclass(frozen=True)
 class Ask:
     """Asks a run. A fine-tuned one answers questions with spans of its blocks; a pretrained one fills [MASK] in a
-    statement. Without a question, one is read a line, until an empty one."""
+    statement. Without a question, one is read a line, until an empty one. What stands behind a bare `--` is a question,
+    however it begins."""
 
     count: int = 3
     """How many blocks are shown."""
     pieces: int | None = None
-    """Wordpieces that [MASK] stands for; by default each number is tried and the likeliest answer is taken."""
+    """Wordpieces that [MASK] stands for, of a pretrained run; by default each number is tried and the likeliest answer
+    is taken."""
     json: bool = False
-    """Print one JSON object a question instead of text: `answer`, `p`, `evidence`, `seconds`, `index`."""
+    """Print one JSON object a question instead of text: `answer`, `p`, `evidence`, `warnings`, `seconds`,
+    `index`."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +48,19 @@ class Hotswap:
     count: int = 3
     """How many blocks are shown."""
     json: bool = False
-    """Print one JSON object: `before`, `after`, `swap`."""
+    """Print one JSON object: `before`, `after`, `swap`; swap.parameters has the hashes of what must not have moved."""
 
 
 def ask(arguments: list[str]) -> int:
     """realm ask RUN "question" """
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(Ask, ["--help"], 'realm ask RUN "question"')
-    if not arguments or arguments[0].startswith("-"):
+    said, options = parted(arguments, Ask)
+    if not said and not HELP & set(options):
         raise UsageError(USAGE)
-    questions, rest = _said(arguments[1:])
-    given = parse(Ask, rest, 'realm ask RUN "question"')
+    given = parse(Ask, options, 'realm ask RUN "question"')
     at_least_one("count", given.count)
-    asking = _opened(Path(arguments[0]), given.count)
+    path, questions = Path(said[0]), said[1:]
+    _check(path, questions, given.pieces)
+    asking = _opened(path, given.count, given.pieces)
     for question in questions:
         show(asking.ask(question, given.count, given.pieces), given.json)
     if not questions:
@@ -66,32 +70,36 @@ def ask(arguments: list[str]) -> int:
 
 def hotswap(arguments: list[str]) -> int:
     """realm hotswap RUN "statement with [MASK]" --replace FILE"""
+    from experiments.data_reading import TOLD_OF_EDIT, described
     from realm.text.edit import CorpusEdit
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(Hotswap, ["--help"], "realm hotswap RUN QUESTION", edit=(CorpusEdit, None))
-    if not arguments or arguments[0].startswith("-"):
+    said, options = parted(arguments, Hotswap, CorpusEdit)
+    if len(said) < 2 and not HELP & set(options):
         raise UsageError(SWAP)
-    questions, rest = _said(arguments[1:])
-    if not questions:
-        raise UsageError(SWAP)
-    given = parse(Hotswap, rest, "realm hotswap RUN QUESTION", edit=(CorpusEdit, None))
+    prog = "realm hotswap RUN QUESTION"
+    given = parse(Hotswap, options, prog, described(Hotswap), TOLD_OF_EDIT, edit=(CorpusEdit, None))
     at_least_one("count", given.count)
-    from experiments.data_command import listed
+    from experiments.data_command import deleted_ids
+    from experiments.hotswap import edited
     from experiments.hotswap import hotswap as run
 
-    asking = _opened(Path(arguments[0]), given.count)
-    out = given.out or asking.run.folder / "hotswap"
-    found = run(asking, listed(given.edit), questions, out, overwrite=given.out is None, count=given.count)
+    path, questions = Path(said[0]), said[1:]
+    change = replace(given.edit, delete=tuple(deleted_ids(given.edit.delete)))
+    folder, corpus = _check(path, questions)
+    new = edited(corpus, change, given.out or folder / "hotswap", overwrite=given.out is None)
+    found = run(_opened(path, given.count), new, questions, given.count)
     if given.json:
         print(json.dumps(found, ensure_ascii=False))
         return 0
     swap = found["swap"]
     took = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in swap["seconds"].items())
+    why = f" ({swap['reason']})" if swap["embedded"] == swap["blocks"] else ""
+    hashes = swap["parameters"]
+    trained = "nothing trained" if hashes["before"] == hashes["after"] else f"PARAMETERS DIFFER: {hashes}"
     for before, after in zip(found["before"], found["after"], strict=True):
         print("before:")
         show(before, False)
-        print(f"\n{swap['embedded']} of {swap['blocks']} blocks embedded, nothing trained ({took})\n\nafter:")
+        print(f"\n{swap['embedded']} of {swap['blocks']} blocks embedded{why}, {trained} ({took})\n\nafter:")
         show(after, False)
     return 0
 
@@ -107,6 +115,8 @@ def show(record: dict[str, Any], as_json: bool) -> None:
 
     console = wide_console()
     console.print(Text(record["question"], style="dim"))
+    for warning in record["warnings"]:
+        console.print(Text(f"  WARNING {warning}"))
     if record["answer"] is None:
         console.print("no answer: no block was found")
         return
@@ -141,13 +151,40 @@ def _snippet(text: str, spans: list[list[int]], styled: bool, around: int = 140)
     return shown + Text(text[at:high] + (" …" if high < len(text) else ""), style="dim")
 
 
-def _said(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The questions in front, and the options after them."""
-    number = next((n for n, one in enumerate(arguments) if one == "-h" or one.startswith("--")), len(arguments))
-    return arguments[:number], arguments[number:]
+def parted(arguments: list[str], *kinds: type) -> tuple[list[str], list[str]]:
+    """(RUN and questions, options) of a command line, whichever stands first; all behind a bare `--` are questions.
+
+    kinds: the dataclasses of the options, by whose types an option takes no value, one, or all up to the next option.
+    """
+    kind_of = {f"--{one.name.replace('_', '-')}": str(one.type) for kind in kinds for one in fields(kind)}
+    said, options, wanted = [], [], 0
+    for place, one in enumerate(arguments):
+        if one == "--":
+            return [*said, *arguments[place + 1 :]], options
+        if one.startswith("--") or one == "-h":
+            kind = kind_of.get(one, "bool")  # of no or another name: parsing says so
+            wanted = 0 if kind == "bool" else len(arguments) if kind.startswith(("tuple", "Mapping")) else 1
+            options.append(one)
+        elif wanted:
+            wanted -= 1
+            options.append(one)
+        else:
+            said.append(one)
+    return said, options
 
 
-def _opened(path: Path, count: int) -> Asking:
+def _check(path: Path, questions: list[str], pieces: int | None = None) -> tuple[Path, Path]:
+    """(run folder, corpus) of the run at `path`. Raises what is wrong with the questions before anything is loaded."""
+    from experiments.asking import answering_run
+    from experiments.cloze_question import check_question
+
+    run = answering_run(path)
+    for question in questions:
+        check_question(run, question, pieces)
+    return run.folder, run.table.path
+
+
+def _opened(path: Path, count: int, pieces: int | None = None) -> Asking:
     """The run, ready: what its questions need is compiled, so that the times shown are those of answering."""
     from experiments.asking import open_asking
     from experiments.compiled import keep_compiled
@@ -156,7 +193,7 @@ def _opened(path: Path, count: int) -> Asking:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "realm-jax"
     keep_compiled(cache, 0.2)  # the second time is faster
     asking = open_asking(path)
-    asking.ask("[MASK] is it ?" if asking.masked else "what is it ?", count)
+    asking.ask("[MASK] is it ?" if asking.masked else "what is it ?", count, pieces)
     said = "fills [MASK] in a statement" if asking.masked else "answers questions with spans"
     seconds = time.monotonic() - began
     print(f"{asking.run.folder} at step {asking.step} {said}; ready in {seconds:.1f} s", file=sys.stderr)
@@ -167,6 +204,8 @@ def _typed(asking: Asking, given: Ask) -> None:
     """Questions as they are typed, until an empty line; a mistake in one is told and the next one read."""
     from experiments.asking import AskError
 
+    if hasattr(sys.stdin, "reconfigure"):  # bytes that are no text shall cost their line, not the session
+        sys.stdin.reconfigure(errors="surrogateescape")
     while True:
         try:
             line = input("? ") if sys.stdin.isatty() else next(sys.stdin, "")

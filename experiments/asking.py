@@ -1,8 +1,10 @@
 """Asking a run: a question to a fine-tuned one, a statement with [MASK] to a pretrained one.
 
-The index is the newest generation of the run, memory-mapped; where there is none, one is built beside it (`ask/`) and
-kept. A fine-tuned run answers with spans of blocks. A pretrained one fills masked words: it says the likeliest
-wordpieces by the marginal over the retrieved blocks, and what each block makes of them.
+The index is the newest generation of the run; where there is none, one is built beside it (`ask/`) and kept. Table and
+stored vectors stay memory maps, of which a question reads the rows it needs; the exact index copies the matrix of all
+vectors onto the device, the longer the more blocks there are. A fine-tuned run answers with spans of blocks. A
+pretrained one fills masked words: it says the likeliest wordpieces by the marginal over the retrieved blocks, and what
+each block makes of them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.cloze_question import AskError, filled, masked_examples
+from experiments.cloze_question import AskError, check_question, filled, masked_examples
 from experiments.locate import Run, open_run
 from experiments.recipe_of import recipe_of
 from index_refresh.build import make_generation
@@ -79,11 +81,10 @@ class Asking:
         `title`, `text`, `spans` of characters, `p_block` = p(z|x), `p_answer` = p(y|z,x)), `seconds`, `index`.
 
         `p` of a span is among all spans of the blocks read, p(z|x) among the whole beam; `p` of masked words is their
-        marginal. count: how many blocks are shown. pieces: wordpieces of one [MASK]; by default all numbers are tried.
-        Raises AskError.
+        marginal. `warnings` tell what of a question was not read. count: how many blocks are shown. pieces: wordpieces
+        of one [MASK], of a pretrained run only; by default all numbers are tried. Raises AskError.
         """
-        if not question.strip():
-            raise AskError("found an empty question")
+        check_question(self.run, question, pieces)
         found = self._fill(question, count, pieces) if self.masked else self._answer(question, count)
         return {"question": question, "step": self.step, "index": self.index} | found
 
@@ -111,6 +112,8 @@ class Asking:
         unit = question_unit(question, self.table.tokenizer)
         length = next((n for n in objective.batch_lengths if n >= len(unit.token_T) + 2), objective.batch_lengths[-1])
         batch = collate([objective.example(unit, None, length)])
+        unread = max(len(unit.token_T) + 2 - length, 0)
+        cut = f"the last {unread} of {len(unit.token_T)} wordpieces were not read: a question here has {length - 2}"
         width = min(objective.beam, self.searcher.rows)
         hits, seconds = self._search(batch, lambda q_BE: self.searcher.search(q_BE, width))
         began = time.perf_counter()
@@ -137,6 +140,7 @@ class Asking:
             "answer": evidence[0]["answer"] if evidence else None,
             "p": evidence[0]["p"] if evidence else None,
             "evidence": evidence,
+            "warnings": [cut] if unread else [],
             "seconds": seconds | {"read": time.perf_counter() - began},
         }
 
@@ -169,6 +173,7 @@ class Asking:
             "p": float(np.exp(total_B[best])),
             "wordpieces": int(sizes[best]),
             "evidence": evidence,
+            "warnings": [],
             "seconds": seconds | {"read": time.perf_counter() - began},
         }
 
@@ -186,13 +191,19 @@ class Asking:
         return [list(places.characters(row, *span)) for span in places.spans(row, [answer])]
 
 
-def open_asking(path: Path, report: Callable[[str], None] = lambda text: print(text, file=sys.stderr)) -> Asking:
-    """The run at `path` with its newest index. Raises AskError for a stage that cannot answer, RunFolderError, and
-    RefresherTaken where another process builds the index that is missing."""
+def answering_run(path: Path) -> Run:
+    """The run at `path`, not loaded yet. Raises AskError for a stage that cannot answer, RunFolderError."""
     run = open_run(path)
-    objective = run.stage.objective
-    if not isinstance(objective, Realm | OpenQa):
+    if not isinstance(run.stage.objective, Realm | OpenQa):
         raise AskError(f"{run.folder}: stage {run.name} answers nothing; give a realm or open_qa stage")
+    return run
+
+
+def open_asking(path: Path, report: Callable[[str], None] = lambda text: print(text, file=sys.stderr)) -> Asking:
+    """The run at `path` with its newest index. Raises as `answering_run` does, and RefresherTaken where another process
+    builds the index that is missing."""
+    run = answering_run(path)
+    objective = run.stage.objective
     params, step = restore_params(run.folder / "checkpoints")
     generation = _generation(run, params, step, report)
     towers = {"retriever": params["retriever"]}

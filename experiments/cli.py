@@ -12,6 +12,7 @@ from typing import Any, Literal
 from experiments.arguments import UsageError, at_least_one, is_ours, make_room, parse, run_and, write_answer
 from experiments.ask_command import ask, hotswap
 from experiments.data_command import data
+from experiments.export_command import export
 from experiments.figure_command import figure
 from experiments.finetune_command import compare, finetune
 from experiments.refresh_command import bench, drill, refresh
@@ -38,7 +39,8 @@ realm: retrieval-augmented language-model pretraining
   realm report RUN                               masked sentences, retrieved blocks with p(z|x) and utility
   realm ask RUN "question"                       answer, evidence, p(z|x), p(y|z,x); without a question: type them
   realm hotswap RUN "... [MASK] ..." --replace F exchange documents, refresh, ask again: no training
-  realm compare FIRST SECOND                     answers of two runs question by question, with an interval
+  realm export RUN --out DIR                     a run as a Hugging Face folder with its vocabulary, for --init hf:DIR
+  realm compare FIRST SECOND                     answers or recall of two runs question by question, with an interval
   realm refresh RUN                              the refresher as a job of its own, for an External engine
   realm sweep NAME [--jobs N]                    controls and ablations over seeds, resumable, as one table
   realm figure NAME                              recall, utility and index age of a sweep as a PNG
@@ -88,7 +90,9 @@ class Evaluate:
     fine-tuned run, EM and F1 of its answers."""
 
     questions: str | None = None
-    """A question file of any known format, or `FORMAT:PATH`; the preset's own questions by default."""
+    """A question file of any known format, or `FORMAT:PATH`; the preset's own questions by default. `PATH#SET` or
+    `PATH#SET:SPLIT` says which set it is (`q.jsonl#nq-open:dev`), `PATH#regex` that its answers are regular
+    expressions, as those of `PATH#curatedtrec` are."""
     max_questions: int | None = None
     """A seeded sample of this many questions; by default what the preset says for its own, all of other files."""
     mode: Literal["orqa", "squad", "trivia", "regex-match", "regex-search"] | None = None
@@ -99,10 +103,12 @@ class Evaluate:
     """Where RUN is `hf:FOLDER`: keep its vectors in this folder, in one of their own for each encoder and corpus; a
     measurement that was stopped goes on there."""
     dumps: Path | None = None
-    """Folder for answers question by question, one JSON lines file a row."""
+    """Folder for what was found question by question, one JSON lines file a row: recall-*.jsonl and, of a fine-tuned
+    run, answers-*.jsonl. `realm compare` takes two of them."""
     json: Path | None = None
-    """Also write every number to this file: `recall` (a table: `title`, `rows`), `masked_words` (null, with a
-    `masked_words_reason`, where nothing is held out) or `answers`, by row."""
+    """Also write every number to this file: `recall` (a table: `title`, `rows`) with `recall_setting`,
+    `recall_intervals` (over articles) and `question_counts` beside it; `masked_words` with a `masked_words_setting`
+    (null, with a `masked_words_reason`, where nothing is held out) or `answers`, by row."""
 
 
 @dataclass(frozen=True)
@@ -211,17 +217,17 @@ def evaluate(arguments: list[str]) -> int:
     if arguments[0].startswith("hf:"):
         if given.corpus is None or given.questions is None:
             raise UsageError("wanted `realm evaluate hf:FOLDER --corpus CORPUS --questions QUESTIONS`")
-        _refuse(given, ("mode", "dumps"), "an encoder as it is answers nothing: wanted them with a fine-tuned run")
+        _refuse(given, ("mode",), "an encoder as it is answers nothing: wanted it with a fine-tuned run")
         from experiments.encoder_recall import evaluate_encoder
 
-        found = evaluate_encoder(arguments[0], given.corpus, given.questions, given.max_questions, given.vectors)
+        found = evaluate_encoder(
+            arguments[0], given.corpus, given.questions, given.max_questions, given.vectors, given.dumps
+        )
         write_answer(given.json, found)
         return 0
     _refuse(given, ("corpus", "vectors"), "a run has its own corpus: wanted them with hf:FOLDER")
     from experiments.show import evaluate_run
 
-    if given.dumps is not None:
-        given.dumps.mkdir(parents=True, exist_ok=True)
     write_answer(given.json, evaluate_run(run, given.questions, given.max_questions, given.mode, given.dumps))
     return 0
 
@@ -258,6 +264,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "finetune": finetune,
     "ask": ask,
     "hotswap": hotswap,
+    "export": export,
     "compare": compare,
 }
 

@@ -1,4 +1,5 @@
-"""A statement with [MASK] as the examples that a pretrained run is asked with, and what the run fills in."""
+"""What a run may be asked; a statement with [MASK] as the examples that a pretrained one is asked with, and what it
+fills in."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.locate import Run
 from experiments.show import readings
 from realm.objectives.realm import Realm
 from realm.protocols import Arrays, Params
@@ -20,6 +22,20 @@ MASK = "[MASK]"
 
 class AskError(ValueError):
     """A question that a run cannot be asked."""
+
+
+def check_question(run: Run, question: str, pieces: int | None = None) -> None:
+    """Raises AskError for a question that cannot be put to the run; needs its config and vocabulary only."""
+    if not question.strip():
+        raise AskError("found an empty question, wanted one with words")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise AskError(f"{ascii(question)}: found bytes that are not UTF-8 at {error.start}, wanted UTF-8") from error
+    if isinstance(run.stage.objective, Realm):
+        masked_examples(run.stage.objective, run.table.tokenizer, question, pieces)
+    elif pieces is not None:
+        raise AskError(f"found pieces={pieces}, but a fine-tuned run fills no {MASK}: wanted it with a pretrained one")
 
 
 def masked_examples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import jax
 
@@ -11,7 +12,7 @@ from experiments.plan import Corpus, corpus_of, plan_stage
 from experiments.plan_fit import check_fits, limits
 from experiments.questions import asked_of
 from experiments.recipe_of import recipe_of
-from experiments.warm_start import PreflightError, check_run, is_run
+from experiments.warm_start import PreflightError, check_run, check_vocabulary, is_run
 from index_refresh.device import refuse_tpu
 from index_refresh.interleave import Interleave
 from index_refresh.process import Process
@@ -29,11 +30,13 @@ from realm.training.processes import several
 def preflight(preset: Preset, table: BlockTable) -> None:
     """Reads the questions, plans every stage's batches, and checks devices, warm starts, lengths and vocabularies.
 
-    Raises PreflightError, or the named error of the part that refuses (PlanError, QuestionsError, WeightsError, ...).
+    Weights whose vocabulary nothing tells are warned of on stderr. Raises PreflightError, or the named error of the
+    part that refuses (PlanError, QuestionsError, WeightsError, ...).
     """
     stages = preset.stages()
     if not stages:
         raise PreflightError("the preset has no stage: wanted at least one of mlm, ict, read, realm and open_qa")
+    _check_vocabularies(stages, table)
     corpus, units = corpus_of(table), {}
     for number, (name, stage) in enumerate(stages.items()):
         earlier = list(stages)[:number]
@@ -46,6 +49,14 @@ def preflight(preset: Preset, table: BlockTable) -> None:
                 )
         units[name] = _check_stage(name, stage, corpus)
     asked_of(preset, table, units=units.get("open_qa"))
+
+
+def _check_vocabularies(stages: dict[str, Stage], table: BlockTable) -> None:
+    """That all weights which encoders start from read the corpus's wordpieces; each is looked at once."""
+    encoders = [getattr(stage.objective, part, None) for stage in stages.values() for part in ("retriever", "joint")]
+    for spec in dict.fromkeys(one.init for one in encoders if one is not None and one.init != "random"):
+        if warning := check_vocabulary(spec, table):
+            print(f"WARNING {warning}", file=sys.stderr)
 
 
 def _check_stage(name: str, stage: Stage, corpus: Corpus) -> Units:

@@ -1,10 +1,11 @@
-"""Where a stage starts from: an earlier stage of its job, or a stage of another run (`run:FOLDER`).
+"""Where a stage starts from: an earlier stage of its job, a stage of another run (`run:FOLDER`), or pretrained weights.
 
 `warm_started` makes a fine-tuning preset fit the run that it starts from: its towers, its corpus, its lengths.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ import jax
 
 from experiments.config import Preset, Stage
 from experiments.locate import Run, has_checkpoint, open_run
+from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.masked_lm import MaskedLmConfig
 from realm.models.span_reader import SpanReaderConfig
 from realm.models.tree_hash import tree_hash
+from realm.models.weights import load_bert, load_reader, load_tower, vocabulary_of
 from realm.protocols import Params
 from realm.text.table import BlockTable
+from realm.text.tokenizer import Tokenizer
 from realm.training.checkpoint import restore_params
 from realm.training.processes import leads
 from realm.training.run_folder import read_json, write_json
@@ -52,6 +56,51 @@ def check_run(name: str, part: str, source: str, table: BlockTable) -> None:
         )
 
 
+def check_vocabulary(spec: str, table: BlockTable) -> str | None:
+    """None where the weights of `spec` (`hf:PATH` or `embedded`) read the vocabulary that the corpus was cut with; a
+    warning where the folder holds none. Raises PreflightError where it is another: ids mean other wordpieces then.
+    """
+    ours = table.tokenizer
+    if spec == "embedded":
+        theirs, size, where = Tokenizer.load().fingerprint, Tokenizer.load().size, "BERT's own"
+    elif found := vocabulary_of(spec):
+        theirs, size, where = found.fingerprint, len(found.pieces), found.path
+    else:
+        return f"{spec} has no vocab.txt and no tokenizer.json: nothing tells whether it reads the corpus's wordpieces"
+    if theirs == ours.fingerprint:
+        return None
+    raise PreflightError(
+        f"{spec} reads the vocabulary {theirs[:12]} of {size} wordpieces ({where}); the corpus {table.path} was cut "
+        f"with {ours.fingerprint[:12]} of {ours.size}: its parameters mean other wordpieces. Wanted a corpus built "
+        "with that vocabulary (--corpus.vocabulary, a vocab.txt or None for BERT's own)"
+    )
+
+
+def weights_line(part: str, encoder: Any) -> str:
+    """One line of what the encoder config takes from the weights that its `init` names, and what stays random.
+
+    part: what the line calls it. Raises WeightsError as loading does.
+    """
+    spec, bert = encoder.init, encoder.bert
+    if isinstance(encoder, DualEncoderConfig):
+        sides = (None,) if encoder.shared else ("query", "block")
+        reports = [load_tower(spec, bert, encoder.width, side)[1] for side in sides]
+    elif isinstance(encoder, SpanReaderConfig):
+        reports = [load_reader(spec, bert, encoder.width)[1]]
+    else:
+        reports = [load_bert(spec, bert)[1]]
+    # What one tower leaves may be the other's.
+    unused = tuple(name for name in reports[0].unused if all(name in one.unused for one in reports))
+    return f"{part} from {spec}: {replace(reports[0], unused=unused).line()}"
+
+
+def told_weights(stage: Stage) -> list[str]:
+    """`weights_line` of each encoder of a stage that starts from weights and is not taken over from another stage."""
+    parts = {part: getattr(stage.objective, part, None) for part in ("retriever", "joint")}
+    encoders = {part: one for part, one in parts.items() if one is not None and part not in stage.warm_start}
+    return [weights_line(part, encoder) for part, encoder in encoders.items() if encoder.init != "random"]
+
+
 def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
     """The objective's own initialisation, with the parts that `warm_start` names taken from earlier stages or runs."""
     params = stage.objective.init(jax.random.key(stage.training.seed))
@@ -61,13 +110,17 @@ def initial_params(stage: Stage, finished: dict[str, Path]) -> Params:
 
 
 def noted_start(stage: Stage, finished: dict[str, Path], folder: Path) -> Params:
-    """`initial_params`; of a fine-tuning stage that begins at step 0, their hashes are written into its `folder`.
+    """`initial_params`, told on stderr where they are pretrained weights; of a fine-tuning stage that begins at step 0,
+    their hashes are written into its `folder`.
 
     Where it starts from may train on meanwhile, and is then no witness of what it was.
     """
     params = initial_params(stage, finished)
-    if leads() and hasattr(stage.objective, "frozen") and not has_checkpoint(folder):
-        write_json(folder / START_HASHES, start_hashes(stage, params))
+    if leads() and not has_checkpoint(folder):
+        for line in told_weights(stage):
+            print(line, file=sys.stderr)
+        if hasattr(stage.objective, "frozen"):
+            write_json(folder / START_HASHES, start_hashes(stage, params))
     return params
 
 

@@ -1,15 +1,17 @@
 """After a corpus edit only what changed is embedded: the other vectors are copied from an earlier generation.
 
 A block's vector is a function of its wordpieces, the encoder and the shapes it is computed at. So where the parameters
-have the same fingerprint, and objective, padded lengths, batch rows and vector type are the same, a row whose
-wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for bit. Anything else embeds all.
+have the same fingerprint, and the retriever's configuration, padded lengths, batch rows and vector type are the same, a
+row whose wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for bit. What else an
+objective says, of questions, beam or reader, counts for nothing. Anything else embeds all.
 In the same way a stage whose retriever has not moved since the stage before takes over that one's whole index.
 """
 
 from __future__ import annotations
 
+import ast
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,39 @@ from index_refresh.vectors import StoredVectors
 from realm.protocols import Params
 from realm.text.changed import changed_rows
 
-SAME = ("objective", "vector_dtype", "lengths", "batch_rows")  # of a recipe's settings: what a vector depends on
+SAME = ("vector_dtype", "lengths", "batch_rows")  # of a recipe's settings: what a vector depends on besides the encoder
+# Of a retriever's configuration: how it began and is trained. Its parameters are compared by themselves.
+NO_MATTER = ("init", "init_scale", "dropout", "attention_dropout")
+
+
+def retriever_of(objective: str) -> dict[str, str]:
+    """What of an objective makes a block's vector, from its repr as manifests hold it: its class, and the retriever's
+    fields by path. An objective without a retriever, or with a repr that is no expression, counts as a whole."""
+    try:
+        call = ast.parse(objective, mode="eval").body
+    except SyntaxError:
+        return {"objective": objective}
+    found = [word.value for word in getattr(call, "keywords", ()) if word.arg == "retriever"]
+    if not found or not isinstance(found[0], ast.Call):
+        return {"objective": objective}
+    return {"objective": ast.unparse(call.func)} | dict(_fields(found[0], "retriever"))
+
+
+def _fields(call: ast.Call, path: str) -> Iterator[tuple[str, str]]:
+    for word in call.keywords:
+        if isinstance(word.value, ast.Call):
+            yield from _fields(word.value, f"{path}.{word.arg}")
+        elif word.arg not in NO_MATTER:
+            yield f"{path}.{word.arg}", ast.unparse(word.value)
+
+
+def other_vectors(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Why recipes of these settings give one block other vectors: "another NAME: found X, wanted Y; ..."; empty where
+    they do not."""
+    pairs = {name: (found.get(name), wanted[name]) for name in SAME}
+    theirs, ours = retriever_of(str(found.get("objective"))), retriever_of(wanted["objective"])
+    pairs |= {name: (theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in theirs | ours}
+    return "; ".join(f"another {name}: found {one}, wanted {two}" for name, (one, two) in pairs.items() if one != two)
 
 
 class Reuse(NamedTuple):
@@ -53,10 +87,8 @@ def reusable(recipe: Recipe, table: Table, params: Params, earlier: Generation) 
     found, wanted = earlier.manifest["encoder_fingerprint"], snapshot.fingerprint(params)
     if found != wanted:
         return None, f"other parameters: fingerprint {wanted[:12]}, {earlier} has {found[:12]}"
-    settings = recipe.settings()
-    for name in SAME:
-        if earlier.manifest["recipe"].get(name) != settings[name]:
-            return None, f"another {name}: {settings[name]}, {earlier} has {earlier.manifest['recipe'].get(name)}"
+    if other := other_vectors(earlier.manifest["recipe"], recipe.settings()):
+        return None, f"{other} ({earlier})"
     if len(earlier.documents()) > 1:
         return None, f"{earlier} rolls: its vectors are of several steps"
     old = earlier.recipe.open_table()
@@ -124,7 +156,7 @@ def refresh_edited(earlier: Generation, recipe: Recipe, out: str | Path, params:
 def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Params) -> Generation | None:
     """Makes generation 0, of step 0, of the run in `out` from another run's generation, by hard links: nothing is
     embedded or built. None where the run has generations already, or anything that vectors and index depend on differs:
-    parameters, corpus, vocabulary, or a setting of the recipe.
+    parameters, corpus, vocabulary, or a setting of the recipe (of its objective: the retriever's configuration).
 
     Raises RefresherTaken where another process works on `out`, GenerationCorrupt where the earlier files are damaged.
     """
@@ -135,10 +167,11 @@ def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Par
         "encoder_fingerprint": encoder,
         "corpus_fingerprint": store.table.fingerprint,
         "tokenizer_fingerprint": store.table.tokenizer.fingerprint,
-        "recipe": recipe.settings(),
     }
+    found, settings = manifest["recipe"], recipe.settings()
+    same = not other_vectors(found, settings) and found | {"objective": settings["objective"]} == settings
     began = store.numbers() or any(store.folder.glob(".aside-*"))  # a draft alone is what a kill left of this very call
-    if began or recipe.slices > 1 or not wanted.items() <= manifest.items():
+    if began or recipe.slices > 1 or not same or not wanted.items() <= manifest.items():
         return None
     verify(earlier)
     out.mkdir(parents=True, exist_ok=True)

@@ -64,6 +64,9 @@ def test_list_shows_presets_with_their_cost(capsys):
         (["pretrain", "tiny", "--out", "/dev/null/run"], 1, "Not a directory"),
         (["pretrain", "tiny", "--json", "/dev/null/run/a.json"], 1, "/dev/null/run"),
         (["evaluate", "/nowhere", "--json", "{tmp}"], 2, "is a folder"),
+        (["compare", "a", "b", "--field", "log_p_span"], 2, "found --field log_p_span, wanted em, f1, gold@K or"),
+        (["compare", "a", "b", "--field", "gold@0"], 2, "found --field gold@0, wanted em"),
+        (["compare", "a"], 2, "wanted `realm compare FIRST SECOND"),
         (["pretrain", "{tmp}/none.json"], 1, "none.json: no such file"),
         (["pretrain", "tiny", "--realm.refresh.schedule", "often", "--out", "{tmp}/run"], 2, None),
         (["pretrain", "tiny", "--realm.training.optimiser", "1"], 2, None),
@@ -89,6 +92,23 @@ def test_summary_and_table_have_the_documented_keys(job):
     assert [p["step"] for p in summary["utility"]] == list(range(2, 17, 2))
     assert [(g["step"], g["age_when_replaced"]) for g in summary["generations"]] == [(0, 6), (6, 6), (12, 4)]
     assert summary["minutes"] > 0 and summary["masked_words"]["masked"] > 0
+    assert summary["recall_setting"].keys() == summary["recall_intervals"].keys() == summary["recall"].keys()
+    corpus = {"corpus": summary["corpus"]["fingerprint"], "rows": summary["corpus"]["rows"]}
+    for name, step in (("untrained", None), ("ict", 8), ("realm", 16), ("bm25", None)):
+        setting, interval = summary["recall_setting"][name], summary["recall_intervals"][name]["gold@5"]
+        assert setting == setting | corpus | {"dataset": "sample:questions", "split": "50 questions", "k": 100}
+        assert setting["index"] == ("bm25" if name == "bm25" else "exact") and len(setting["fingerprint"]) == 64
+        assert (setting["generation_step"], setting["index_age"]) == (step, None if step is None else 0)
+        assert interval["low"] <= interval["mean"] <= interval["high"]
+        assert interval["mean"] == pytest.approx(summary["recall"][name]["5"])
+        assert 1 < interval["units"] < 50  # articles, not questions
+    words = summary["masked_words_setting"]
+    assert words == words | corpus | {"dataset": "corpus", "index": "exact", "generation_step": 16, "index_age": 0}
+    assert words["k"] == read_preset(job / "preset.json").realm.objective.candidates - 1
+    assert f"{summary['masked_words']['examples']:.0f} held-out" in words["split"]
+    counts = summary["question_counts"]
+    assert counts["asked"] == 50 and counts["document_not_in_corpus"] > 0
+    assert summary["question_warnings"][0].startswith(f"{counts['document_not_in_corpus']:,} of 19,410 questions")
     table = json.loads((job.parent / "recall.json").read_text())
     assert [row["name"] for row in table["rows"]] == ["untrained", "ict", "realm", "bm25"]
 
@@ -115,6 +135,46 @@ def test_evaluate_puts_bm25_beside_the_run_and_repeats_the_numbers_of_the_summar
         assert {name: row["values"][name]["value"] for name in expected} == expected
     assert found["masked_words"]["loss"] > 0
     assert "with retrieval" in capsys.readouterr().out
+
+
+def test_recall_of_two_stages_and_of_two_runs_is_compared_question_by_question(job, tmp_path, capsys):
+    summary, out = json.loads((job / "summary.json").read_text())["recall"], tmp_path / "found.json"
+    assert main(["compare", str(job / "ict"), str(job / "realm"), "--field", "gold@5", "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["difference"]["mean"] == pytest.approx(summary["realm"]["5"] - summary["ict"]["5"])
+    assert found["better"] + found["worse"] + found["equal"] == 50 and found["difference"]["units"] < 50
+    assert (found["field"], found["mode"], found["dataset"]) == ("gold@5", "recall", "sample:questions")
+    assert (found["first"]["row"], found["second"]["row"]) == ("ict", "realm") and len(found["fingerprint"]) == 64
+    assert found["second"]["step"] == 16 and found["second"]["index"] == "exact" and found["second"]["retrieved"] == 100
+    dumps = tmp_path / "dumps"
+    assert main(["evaluate", str(job), "--dumps", str(dumps)]) == 0
+    assert sorted(path.name for path in dumps.iterdir()) == ["recall-bm25.jsonl", "recall-realm.jsonl"]
+    for field in ("gold@20", "answer@1"):
+        assert main(["compare", str(job), str(dumps), "--field", field, "--json", str(out)]) == 0
+        assert json.loads(out.read_text())["equal"] == 50
+    capsys.readouterr()
+    assert main(["compare", str(job), str(job)]) == 2
+    assert "found no dump with em, wanted a dump of answers" in capsys.readouterr().err
+    shutil.copytree(job, tmp_path / "older", ignore=shutil.ignore_patterns("recall-*", "corpus", "generations"))
+    assert main(["compare", str(job), str(tmp_path / "older"), "--field", "gold@5"]) == 2
+    assert "`realm evaluate RUN --dumps DIR` writes them" in capsys.readouterr().err
+
+
+def test_evaluate_refuses_what_would_change_nothing_before_any_work(job, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("experiments.show.block_vectors", lambda *_: pytest.fail("embedded"))
+    dumps = tmp_path / "dumps"
+    assert main(["evaluate", str(job), "--mode", "squad", "--dumps", str(dumps)]) == 2
+    assert "found --mode, but stage realm of" in capsys.readouterr().err and not dumps.exists()
+    assert main(["evaluate", str(job / "mlm"), "--dumps", str(dumps)]) == 2
+    assert "is asked nothing" in capsys.readouterr().err and not dumps.exists()
+
+
+@pytest.mark.parametrize("help_asked", ["-h", "--help"])
+def test_compare_tells_of_itself(help_asked, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["compare", help_asked])
+    said = capsys.readouterr().out
+    assert left.value.code == 0 and "realm compare FIRST SECOND" in said and "gold@K" in said
 
 
 def test_report_shows_masked_sentences_with_their_candidates(job, capsys):

@@ -14,6 +14,7 @@ from experiments.cli import main
 from experiments.fact_questions import write_fact_questions
 from experiments.finetune_command import Finetune, _chosen
 from experiments.locate import open_retrieving, open_run
+from experiments.measure import training_shares
 from experiments.open_answers import FrozenMoved, frozen_proof
 from experiments.presets import PRESETS
 from experiments.searching import block_vectors, embedded
@@ -33,6 +34,7 @@ from realm.text.facts import FactsConfig, write_facts
 from realm.text.question_sets.spec import open_question_set, same_questions
 from realm.text.table import BlockTable
 from realm.training.checkpoint import restore_params
+from realm.training.metrics import read_metrics
 from realm.training.run_folder import RunFolderError
 
 
@@ -60,6 +62,26 @@ def test_the_summary_carries_what_every_number_was_measured_on(job):
         assert row["em"]["mean"] <= row["f1"]["mean"] and row["corpus"] == summary["corpus"]["fingerprint"]
     assert (rows["open_qa"]["k"], rows["open_qa"]["index"], rows["open_qa"]["index_age"]) == (3, "exact", 0)
     assert rows["majority"]["k"] == 0 and rows["majority"]["index"] == "none"
+    assert [rows[name]["ann_recall"] for name in ("open_qa", "bm25 + reader", "majority")] == [1.0, None, None]
+
+
+def test_the_summary_says_how_many_questions_taught_nothing(job):
+    found = json.loads((job / "summary.json").read_text())["open_qa"]["training"]
+    records = [r for r in read_metrics(job / "open_qa" / "metrics.jsonl") if "event" not in r]
+    assert (found["steps"], found["logged"]) == (records[-1]["step"], len(records))
+    gaps = np.diff([0, *(r["step"] for r in records)])
+    for name in ("no_correct_block", "no_correct_span"):
+        mean = sum(r[name] * gap for r, gap in zip(records, gaps, strict=True)) / gaps.sum()
+        assert found[name] == pytest.approx(mean) and 0 <= found[name] <= 1
+    assert training_shares(job) == {"steps": 0, "logged": 0, "no_correct_block": None, "no_correct_span": None}
+
+
+def test_rules_for_answers_of_another_kind_are_refused_before_anything_is_embedded(job, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("experiments.show.block_vectors", lambda *_: pytest.fail("embedded"))
+    dumps = tmp_path / "dumps"
+    assert main(["evaluate", str(job), "--mode", "regex-match", "--dumps", str(dumps)]) == 1
+    assert "found text answers and mode regex-match, wanted orqa or squad or trivia" in capsys.readouterr().err
+    assert not dumps.exists()
 
 
 @pytest.mark.parametrize(
@@ -175,9 +197,10 @@ def test_evaluate_repeats_the_summary_and_takes_other_questions_and_rules(job, t
     arguments = ["--questions", "realm:" + str(_some(tmp_path, chosen)), "--mode", "squad", "--dumps", str(tmp_path)]
     assert main(["evaluate", str(job), *arguments, "--json", str(out)]) == 0
     row = json.loads(out.read_text())["answers"]["open_qa"]
-    assert (row["mode"], row["questions"], row["dataset"]) == ("squad", 5, "some.jsonl")
+    assert (row["mode"], row["questions"], row["dataset"]) == ("squad", 5, "squad")
     assert row["split"] == "5 questions, 3 trained on left out"
     assert main(["compare", str(tmp_path / "answers-open_qa.jsonl"), str(tmp_path / "answers-bm25-overlap.jsonl")]) == 0
+    assert main(["compare", str(tmp_path), str(tmp_path / "recall-bm25.jsonl"), "--field", "gold@5"]) == 0
 
 
 def test_compare_of_a_run_with_itself_finds_nothing(job, tmp_path, capsys):
@@ -186,6 +209,13 @@ def test_compare_of_a_run_with_itself_finds_nothing(job, tmp_path, capsys):
     found = json.loads(out.read_text())
     assert found["difference"]["mean"] == 0 and found["equal"] == 40 and found["p_value"] == 1
     assert "articles of sample:questions" in capsys.readouterr().out
+    assert (found["field"], found["mode"], found["dataset"]) == ("f1", "orqa", "sample:questions")
+    assert found["split"] == "40 questions about held-out documents" and len(found["fingerprint"]) == 64
+    assert found["first"]["row"] == found["second"]["row"] == "open_qa"
+    arguments = ["compare", str(job / "ict"), str(job), "--field", "gold@5", "--json", str(out)]
+    assert main(arguments) == 0
+    found, recall = json.loads(out.read_text()), json.loads((job / "summary.json").read_text())["recall"]
+    assert found["difference"]["mean"] == pytest.approx(recall["open_qa"]["5"] - recall["ict"]["5"])
     assert main(["compare", str(job), str(tmp_path)]) == 2
 
 
@@ -343,3 +373,23 @@ def _some(folder, chosen):
     lines = [{"id": q.id, "question": q.question, "answers": q.answers, "doc": q.document} for q in some]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def test_a_document_side_that_is_trained_moves_and_its_index_with_it(job, tmp_path, capsys):
+    out, ict = tmp_path / "run", job / "ict"
+    started = ["finetune", "tiny_open", "--warm-start", str(ict), "--out", str(out), "--max-questions", "6"]
+    trained = ["--open-qa.objective.train-documents", "--open-qa.objective.vectors", "blocks"]
+    trained += ["--open-qa.objective.beam", "8", "--open-qa.refresh.schedule", "every 4"]
+    training = {"steps": 5, "batch-size": 4, "watch.blocks": 0}
+    short = [one for name, value in training.items() for one in (f"--open-qa.training.{name}", str(value))]
+    assert main([*started, *trained, *short]) == 0
+    assert "document side: trained" in capsys.readouterr().out
+    summary = json.loads((out / "summary.json").read_text())["open_qa"]
+    assert summary["document_side"]["frozen"] is False
+    events = [json.loads(line) for line in (out / "open_qa" / "generations.jsonl").read_text().splitlines()]
+    adopted = [(e["generation_step"], e["step"]) for e in events if e["event"] == "adopted"]
+    assert adopted == [(0, 0), (4, 4)] and summary["rows"]["open_qa"]["index_age"] == 0
+    end = restore_params(out / "open_qa" / "checkpoints")[0]["retriever"]
+    start = restore_params(ict / "checkpoints")[0]["retriever"]["tower"]
+    moved = [not np.array_equal(tower["projection"]["kernel"], start["projection"]["kernel"]) for tower in end.values()]
+    assert len(moved) == 2 and all(moved)

@@ -10,12 +10,13 @@ import pytest
 from index_refresh import files
 from index_refresh.generation import GenerationCorrupt
 from index_refresh.recipe import Recipe
-from index_refresh.reuse import carry_over, refresh_edited
+from index_refresh.reuse import carry_over, other_vectors, refresh_edited
 from index_refresh.schedule import Never
 from index_refresh.sync import Sync
 from realm.models.bert import BertConfig
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.objectives.ict import Ict
+from realm.objectives.open_qa import OpenQa
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.edit import CorpusEdit, edit_corpus
 from tests.index_refresh.refresh_fakes import FakeIndex, FakeObjective
@@ -57,6 +58,13 @@ def versions(tmp_path_factory):
 
 # The smallest BERT, and an encoder of one matrix: what is the same bit for bit must not depend on how simple it is.
 BERT = BertConfig(width=32, layers=2, heads=2, feedforward=64, dropout=0.0, attention_dropout=0.0)
+
+
+@dataclass(frozen=True)
+class OtherIct(Ict):
+    pass
+
+
 OBJECTIVE = Ict(retriever=DualEncoderConfig(bert=BERT, width=16, pooling="mean", dropout=0.0))
 
 
@@ -122,12 +130,46 @@ def test_other_parameters_embed_everything(versions, earlier, tmp_path):
         ({"lengths": (32, 48)}, "another lengths"),
         ({"batch_rows": 8}, "another batch_rows"),
         ({"vector_dtype": "bfloat16"}, "another vector_dtype"),
-        ({"objective": replace(OBJECTIVE, query_length=32)}, "another objective"),
+        (
+            {"objective": replace(OBJECTIVE, retriever=replace(OBJECTIVE.retriever, pooling="cls"))},
+            "another retriever.pooling: found 'mean', wanted 'cls' (generation 0 of step 7",
+        ),
+        ({"objective": OtherIct(retriever=OBJECTIVE.retriever)}, "another objective: found Ict, wanted OtherIct"),
     ],
 )
 def test_other_shapes_or_types_embed_everything(versions, earlier, tmp_path, changes, said):
     made = refresh_edited(earlier, recipe_of(versions[1], **changes), tmp_path / "out")
     assert made.reused == 0 and said in made.reason
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        replace(OBJECTIVE, query_length=32, removal_probability=0.5),
+        replace(OBJECTIVE, retriever=replace(OBJECTIVE.retriever, init="embedded", dropout=0.3)),
+    ],
+)
+def test_what_no_vector_depends_on_embeds_nothing(versions, params, earlier, tmp_path, objective):
+    old, new = versions
+    made = refresh_edited(earlier, recipe_of(new, objective=objective), tmp_path / "out")
+    assert made.reused == new.rows - made.embedded > made.embedded and made.reason == "same parameters"
+    PACKED.clear()
+    assert carry_over(earlier, recipe_of(old, objective=objective), tmp_path / "run", params) and not PACKED
+
+
+def test_a_manifest_from_before_a_field_is_understood():
+    """OpenQa as it was written before `read_in_training`, with a question file that could upset a parser."""
+    now = OpenQa(retriever=DualEncoderConfig(bert=BERT, shared=False), questions="q (1), retriever='x'.jsonl")
+    before = repr(now).replace("read_in_training=None, ", "")
+    assert before != repr(now)
+    rest = {"vector_dtype": "float32", "lengths": [48], "batch_rows": 4}
+    assert other_vectors(rest | {"objective": before}, rest | {"objective": repr(now)}) == ""
+    older = before.replace("norm_epsilon=0.001, ", "", 1)  # nothing tells what this one was
+    said = other_vectors(rest | {"objective": older}, rest | {"objective": repr(now)})
+    assert said == "another retriever.norm_epsilon: found nothing, wanted 0.001"
+    assert "another objective: found <O>, wanted <P>" in other_vectors(
+        {"objective": "<O>"}, {**rest, "objective": "<P>"}
+    )
 
 
 def test_a_second_call_finds_it_made(versions, earlier, tmp_path):

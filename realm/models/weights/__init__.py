@@ -9,7 +9,7 @@ as initialised, and what must not be missing raises. realm/models/export.py writ
 from realm.models.weights.load import load_bert, load_reader, load_tower
 from realm.models.weights.report import Report, WeightsError
 from realm.models.weights.settings import bert_config, reader_settings, tower_settings
-from realm.models.weights.source import EMBEDDED, check_spec
+from realm.models.weights.source import EMBEDDED, check_spec, vocabulary_of
 
 __all__ = [
     "EMBEDDED",
@@ -22,4 +22,5 @@ __all__ = [
     "load_tower",
     "reader_settings",
     "tower_settings",
+    "vocabulary_of",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHOWN = 3  # unused tensors that a line names
+
 
 class WeightsError(ValueError):
     """Pretrained weights are absent, incomplete, or of another model than the config describes."""
@@ -26,6 +28,13 @@ class Report:
     def __str__(self) -> str:
         rest = (f"{name} [{', '.join(getattr(self, name))}]" for name in ("unused", "missing", "initialised"))
         return ", ".join([f"mapped {len(self.mapped)} of {self.layout}", *rest])
+
+    def line(self) -> str:
+        """The report in one line: how many tensors were taken, which were not, and which of our parts stay random."""
+        named = [*self.unused[:SHOWN], *(["..."] if len(self.unused) > SHOWN else [])]
+        unused = f"{len(self.unused)} unused ({', '.join(named)})" if named else "none unused"
+        random = f"{' and '.join(self.initialised)} random" if self.initialised else "nothing random"
+        return f"{len(self.mapped)} tensors of {self.layout}, {unused}, {random}"
 
     def table(self) -> str:
         """The report for people, one tensor a line."""

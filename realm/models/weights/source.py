@@ -1,7 +1,8 @@
-"""The folder that `embedded` or `hf:PATH` names: its JSON files and its tensors, opened one by one."""
+"""The folder that `embedded` or `hf:PATH` names: its JSON files, its vocabulary, its tensors opened one by one."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ from realm.models.weights.report import WeightsError
 
 EMBEDDED = Path(__file__).parents[1] / "data" / "bert-tiny"
 WHOLE, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
 
 
 class Source(NamedTuple):
@@ -23,6 +25,18 @@ class Source(NamedTuple):
     path: Path
     names: frozenset[str]
     read: Callable[[str], np.ndarray]
+
+
+class Vocabulary(NamedTuple):
+    """The wordpieces of a folder in id order, and the file that has them."""
+
+    path: Path
+    pieces: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the pieces, as a corpus's tokenizer has it: equal where each id means the same wordpiece."""
+        return hashlib.sha256("\n".join(self.pieces).encode()).hexdigest()
 
 
 def check_spec(spec: str) -> None:
@@ -47,6 +61,30 @@ def read_json(folder: Path, name: str) -> Any:
         return json.loads((folder / name).read_text("utf-8"))
     except ValueError as error:
         raise WeightsError(f"{folder / name} is no JSON: {error}") from error
+
+
+def vocabulary_of(spec: str) -> Vocabulary | None:
+    """The vocabulary of vocab.txt, or else of tokenizer.json; None for a folder with neither, as `embedded` is.
+
+    Raises WeightsError for a file that is not UTF-8 or no JSON, and for a tokenizer that is no WordPiece.
+    """
+    folder = folder_of(spec)
+    if (path := folder / VOCABULARY).is_file():
+        try:
+            lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise WeightsError(f"{path}: found bytes that are not UTF-8 at {error.start}, wanted UTF-8") from error
+        return Vocabulary(path, tuple(line.rstrip("\r") for line in lines))
+    if not (path := folder / TOKENIZER).is_file():
+        return None
+    found = read_json(folder, TOKENIZER)
+    model = found.get("model") if isinstance(found, dict) else None
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
+        kind = model.get("type") if isinstance(model, dict) else None
+        raise WeightsError(f"{path}: found a tokenizer of type {kind!r}, wanted a WordPiece with its `vocab`")
+    added = {token["content"]: token["id"] for token in found.get("added_tokens") or []}
+    id_of = model["vocab"] | added
+    return Vocabulary(path, tuple(sorted(id_of, key=id_of.__getitem__)))
 
 
 @contextmanager
