@@ -25,6 +25,7 @@ from experiments.questions import KS, QuestionSet, embed_questions
 from experiments.recall_rows import RecallRows
 from experiments.recipe_of import recipe_of
 from experiments.searching import search_all
+from experiments.warm_start import check_vocabulary
 from index_refresh.build import make_generation
 from index_refresh.snapshot import fingerprint
 from index_refresh.store import GenerationStore
@@ -67,6 +68,8 @@ def evaluate_encoder(
     WeightsError for a folder of something else, CorpusError for no corpus, EncoderError for blocks too long.
     """
     table = BlockTable.open(corpus)
+    if warning := check_vocabulary(spec, table):
+        print(f"WARNING {warning}", file=sys.stderr)
     asked = QuestionSet(questions, table, limit)
     config = DualEncoderConfig(bert_config(spec), init=spec, **tower_settings(spec))
     longest = int(np.max(table.length_N[: table.indexed]))

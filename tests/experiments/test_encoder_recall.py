@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -86,3 +87,14 @@ def test_options_that_would_change_nothing_are_refused(folder, capsys):
     arguments = ["evaluate", f"hf:{folder / 'encoder'}", *whole, "--mode", "squad"]
     assert main(arguments) == 2 and "found --mode, but an encoder" in capsys.readouterr().err
     assert main(["evaluate", str(folder), "--vectors", "x"]) == 2 and "found --vectors" in capsys.readouterr().err
+
+
+def test_a_corpus_of_other_wordpieces_is_refused_before_any_work(folder, capsys):
+    few = CorpusConfig(documents=str(sample_path("corpus")), limit=30, block_length=96, vocabulary="train:400")
+    build_corpus(few, folder / "few")
+    shutil.copytree(folder / "encoder", folder / "named")
+    build_corpus(replace(few, vocabulary=None), folder / "usual").tokenizer.save(folder / "named" / "vocab.txt")
+    arguments = ["evaluate", f"hf:{folder / 'named'}", "--questions", "sample:questions", "--corpus"]
+    assert main([*arguments, str(folder / "few")]) == 1
+    said = capsys.readouterr().err
+    assert "reads the vocabulary" in said and "of 400" in said and "embedded" not in said
