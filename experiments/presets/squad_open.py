@@ -30,7 +30,7 @@ def preset() -> Preset:
     trained on); the blocks of all 92 are searched. The block tower stays as ICT left it, the index is made once. With
     these very settings not yet run to its end: a step took about a second on one core, so the minutes are
     extrapolated. The README has two runs with other options that were: on facts (retriever and reader, 3.4 minutes
-    after a warm start), and on all of SQuAD from MiniLM (EM 35.9, 112 minutes on two busy cores).
+    after a warm start), and on all of SQuAD from MiniLM (EM 35.9, 110 minutes on two busy cores).
 
     On a GPU (never run by us): --init hf:bert-base-uncased-folder, --corpus.block-length 288 with lengths to match,
     --open-qa.objective.beam 5000, both rates 1e-5. REALM's and ORQA's released recipe is that with one question a step
