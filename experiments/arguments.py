@@ -15,7 +15,7 @@ from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-HELP = {"-h", "--help"}
+HELP_FLAGS = {"-h", "--help"}
 
 
 class UsageError(ValueError):
@@ -61,7 +61,7 @@ def parse(
         prog=prog,
         description=description or kind.__doc__,
         config=(tyro.conf.AvoidSubcommands,),
-        registry=_telling(told_as or {}, bare_kinds) if HELP & set(arguments) else None,
+        registry=_telling(told_as or {}, bare_kinds) if HELP_FLAGS & set(arguments) else None,
     )
 
 
@@ -114,7 +114,7 @@ def run_and(kind: type, arguments: list[str], verb: str) -> tuple[Path, Any]:
     """(RUN, fields of `kind`) of `realm VERB RUN --FIELD VALUE ...`. Raises UsageError where RUN is missing."""
     import tyro
 
-    if arguments and arguments[0] in HELP:
+    if arguments and arguments[0] in HELP_FLAGS:
         tyro.cli(kind, args=["--help"], prog=f"realm {verb} RUN")
     if not arguments or arguments[0].startswith("-"):
         raise UsageError(f"wanted `realm {verb} RUN`, RUN being a folder such as runs/sample")

@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.arguments import HELP, UsageError, at_least_one, parse
+from experiments.arguments import HELP_FLAGS, UsageError, at_least_one, parse
 
 if TYPE_CHECKING:
     from experiments.asking import Asking
+    from experiments.locate import Run
 
 USAGE = """\
 wanted `realm ask RUN "question"`, or `realm ask RUN` to type questions; RUN is a folder such as runs/squad_open. A \
@@ -54,13 +55,13 @@ class Hotswap:
 def ask(arguments: list[str]) -> int:
     """realm ask RUN "question" """
     said, options = parted(arguments, Ask)
-    if not said and not HELP & set(options):
+    if not said and not HELP_FLAGS & set(options):
         raise UsageError(USAGE)
     given = parse(Ask, options, 'realm ask RUN "question"')
     at_least_one("count", given.count)
-    path, questions = Path(said[0]), said[1:]
-    _check(path, questions, given.pieces)
-    asking = _opened(path, given.count, given.pieces)
+    questions = said[1:]
+    run = _checked(Path(said[0]), questions, given.pieces)
+    asking = _loaded(run, given.count, given.pieces)
     for question in questions:
         show(asking.ask(question, given.count, given.pieces), given.json)
     if not questions:
@@ -74,20 +75,20 @@ def hotswap(arguments: list[str]) -> int:
     from realm.text.edit import CorpusEdit
 
     said, options = parted(arguments, Hotswap, CorpusEdit)
-    if len(said) < 2 and not HELP & set(options):
+    if len(said) < 2 and not HELP_FLAGS & set(options):
         raise UsageError(SWAP)
     prog = "realm hotswap RUN QUESTION"
     given = parse(Hotswap, options, prog, described(Hotswap), TOLD_OF_EDIT, edit=(CorpusEdit, None))
     at_least_one("count", given.count)
     from experiments.data_command import deleted_ids
     from experiments.hotswap import edited
-    from experiments.hotswap import hotswap as run
+    from experiments.hotswap import hotswap as swapped
 
-    path, questions = Path(said[0]), said[1:]
+    questions = said[1:]
     change = replace(given.edit, delete=tuple(deleted_ids(given.edit.delete)))
-    folder, corpus = _check(path, questions)
-    new = edited(corpus, change, given.out or folder / "hotswap", overwrite=given.out is None)
-    found = run(_opened(path, given.count), new, questions, given.count)
+    run = _checked(Path(said[0]), questions)
+    new = edited(run.table.path, change, given.out or run.folder / "hotswap", overwrite=given.out is None)
+    found = swapped(_loaded(run, given.count), new, questions, given.count)
     if given.json:
         print(json.dumps(found, ensure_ascii=False))
         return 0
@@ -173,26 +174,26 @@ def parted(arguments: list[str], *kinds: type) -> tuple[list[str], list[str]]:
     return said, options
 
 
-def _check(path: Path, questions: list[str], pieces: int | None = None) -> tuple[Path, Path]:
-    """(run folder, corpus) of the run at `path`. Raises what is wrong with the questions before anything is loaded."""
+def _checked(path: Path, questions: list[str], pieces: int | None = None) -> Run:
+    """The run at `path`. Raises what is wrong with the questions before anything is loaded."""
     from experiments.asking import answering_run
     from experiments.cloze_question import check_question
 
     run = answering_run(path)
     for question in questions:
         check_question(run, question, pieces)
-    return run.folder, run.table.path
+    return run
 
 
-def _opened(path: Path, count: int, pieces: int | None = None) -> Asking:
+def _loaded(run: Run, count: int, pieces: int | None = None) -> Asking:
     """The run, ready: what its questions need is compiled, so that the times shown are those of answering."""
-    from experiments.asking import open_asking
+    from experiments.asking import loaded
     from experiments.compiled import keep_compiled
 
     began = time.monotonic()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "realm-jax"
     keep_compiled(cache, 0.2)  # the second time is faster
-    asking = open_asking(path)
+    asking = loaded(run)
     asking.ask("[MASK] is it ?" if asking.masked else "what is it ?", count, pieces)
     said = "fills [MASK] in a statement" if asking.masked else "answers questions with spans"
     seconds = time.monotonic() - began

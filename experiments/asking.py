@@ -199,10 +199,18 @@ def answering_run(path: Path) -> Run:
     return run
 
 
-def open_asking(path: Path, report: Callable[[str], None] = lambda text: print(text, file=sys.stderr)) -> Asking:
-    """The run at `path` with its newest index. Raises as `answering_run` does, and RefresherTaken where another process
-    builds the index that is missing."""
-    run = answering_run(path)
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def open_asking(path: Path, report: Callable[[str], None] = _say) -> Asking:
+    """The run at `path` with its newest index. Raises as `answering_run` and `loaded` do."""
+    return loaded(answering_run(path), report)
+
+
+def loaded(run: Run, report: Callable[[str], None] = _say) -> Asking:
+    """A run of `answering_run` with its newest index. Raises RefresherTaken where another process builds the index that
+    is missing."""
     objective = run.stage.objective
     params, step = restore_params(run.folder / "checkpoints")
     generation = _generation(run, params, step, report)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.arguments import UsageError, at_least_one, is_ours, make_room, parse, run_and, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, at_least_one, is_ours, make_room, parse, run_and, write_answer
 from experiments.ask_command import ask, hotswap
 from experiments.data_command import data
 from experiments.export_command import export
@@ -126,7 +126,7 @@ class Report:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; errors that a user can mend are one line on stderr and exit code 1 or 2."""
     arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or arguments[0] in HELP_FLAGS:
         print(HELP, end="")
         return 0 if arguments else 2
     try:
@@ -160,7 +160,7 @@ def pretrain(arguments: list[str]) -> int:
         for name in PRESETS:
             print(f"{name:10s} {card(name)}")
         return 0
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or arguments[0] in HELP_FLAGS:
         print("usage: realm pretrain PRESET [--out DIR] [--resume | --overwrite] [--FIELD VALUE ...]\n")
         print("\n".join(f"  {name:10s} {card(name)}" for name in PRESETS))
         print("\nor a preset.json file, as every run writes one: change index, masking or stages there.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.arguments import HELP, UsageError, at_least_one, make_room, parse, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, at_least_one, make_room, parse, write_answer
 from experiments.data_stop import Stopped, going_on, stoppable
 
 USAGE = """\
@@ -181,7 +181,7 @@ def _named(option: str, arguments: list[str]) -> list[str]:
 
 
 def _corpus(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
-    if arguments and arguments[0] in HELP:
+    if arguments and arguments[0] in HELP_FLAGS:
         return Path(), arguments
     if not arguments or arguments[0].startswith("-"):
         raise UsageError(f"wanted `realm data {verb} CORPUS`, CORPUS being a folder that `realm data build` wrote")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.arguments import HELP, UsageError, leading, make_room, parse, write_answer
-from experiments.data_reading import TOLD, Reading, described, documents_of, entries_of, told_skips
+from experiments.arguments import HELP_FLAGS, UsageError, leading, make_room, parse, write_answer
+from experiments.data_reading import TOLD, Reading, described, entries_of, told_skips
 
 CALENDAR = re.compile(
     r"\b(?:1\d|20)\d\d\b|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b|\d0s\b|[Cc]entur|[Mm]illenni"
@@ -83,7 +83,7 @@ class Agreement:
 def dates(arguments: list[str]) -> int:
     """realm data dates DOCUMENTS --spans FILES"""
     entries, rest = leading(arguments)
-    if not entries and not HELP & set(rest):
+    if not entries and not HELP_FLAGS & set(rest):
         raise UsageError("wanted `realm data dates DOCUMENTS... --spans FILES`")
     about = described(DataDates)
     given = parse(DataDates, rest, "realm data dates DOCUMENTS", about, TOLD, reading=(Reading, None))
@@ -112,11 +112,12 @@ def dates(arguments: list[str]) -> int:
 def _labelled(entries: list[str], given: Any, skips: Counter) -> Iterator[tuple[str, set[tuple[int, int]]]]:
     """The text of each document and its labelled spans; a document without a line in the files has none."""
     from experiments.samples import resolve
+    from realm.text.build_inputs import plain_documents
     from realm.text.spans import SpanFile
 
     opened = entries_of(entries, given.reading)
     with closing(SpanFile(map(resolve, given.spans), lenient=given.reading.lenient, counts=skips)) as spans:
-        for document, _ in documents_of(opened, given.reading, skips):
+        for document, _ in plain_documents(opened, given.reading, skips):
             own = {(start, end) for start, end, label, *_ in spans.take(document.id) if label == given.label}
             yield document.text, own
 

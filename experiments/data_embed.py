@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.arguments import UsageError, make_room, parse, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, make_room, parse, write_answer
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class DataEmbed:
 
 def embed(arguments: list[str]) -> int:
     """realm data embed CORPUS --like RUN --out DIR"""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in HELP_FLAGS):
         raise UsageError("wanted `realm data embed CORPUS --like RUN --out DIR`, CORPUS being an edited corpus")
     corpus, rest = (None, arguments) if arguments[0].startswith("-") else (Path(arguments[0]), arguments[1:])
     given = parse(DataEmbed, rest, "realm data embed CORPUS")

@@ -6,11 +6,10 @@ An entry is a file, folder or URL, FORMAT:PATH, or `sample:NAME` of the package.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from realm.text.build_inputs import ABSENT, Entry, opened, plain_documents
+from realm.text.build_inputs import ABSENT, Entry, opened
 from realm.text.formats.read import FORMATS, KEEP, WITH_SPANS, WITHOUT_FIELDS
 
 DOCUMENTS = f"""\
@@ -67,13 +66,6 @@ def entries_of(given: list[str], reading: Reading) -> list[Entry]:
 def without_links(entries: list[Entry]) -> list[str]:
     """ "PATH (FORMAT)" of the entries whose format marks no spans."""
     return [f"{one.path} ({one.format})" for one in entries if one.format not in WITH_SPANS]
-
-
-def documents_of(
-    entries: list[Entry], reading: Reading, skips: Counter, limit: int | None = None
-) -> Iterator[tuple[Any, list]]:
-    """Documents with the spans that their format marks, each with its tagger's name."""
-    return plain_documents(entries, reading, skips, limit)
 
 
 def told_skips(skips: Counter) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.arguments import HELP, UsageError, at_least_one, leading, make_room, parse, write_answer
-from experiments.data_reading import TOLD, Reading, described, documents_of, entries_of, told_skips, without_links
+from experiments.arguments import HELP_FLAGS, UsageError, at_least_one, leading, make_room, parse, write_answer
+from experiments.data_reading import TOLD, Reading, described, entries_of, told_skips, without_links
+from realm.text.build_inputs import plain_documents
 from realm.text.formats.read import WITH_SPANS
 
 
@@ -31,7 +32,7 @@ class DataTag:
 def tag(arguments: list[str]) -> int:
     """realm data tag DOCUMENTS --tagger T --out SPANS"""
     entries, rest = leading(arguments)
-    if not entries and not HELP & set(rest):
+    if not entries and not HELP_FLAGS & set(rest):
         raise UsageError("wanted `realm data tag DOCUMENTS... --tagger TAGGER --out SPANS`")
     given = parse(DataTag, rest, "realm data tag DOCUMENTS", described(DataTag), TOLD, reading=(Reading, None))
     at_least_one("limit", given.limit)
@@ -48,7 +49,7 @@ def tag(arguments: list[str]) -> int:
         wanted = f"documents of {', '.join(sorted(WITH_SPANS))}, or another tagger"
         raise UsageError(f"{', '.join(plain)}: found a format that marks no links, wanted {wanted}")
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    found = tagged(documents_of(opened, given.reading, skips, given.limit), tagger, skips)
+    found = tagged(plain_documents(opened, given.reading, skips, given.limit), tagger, skips)
     counts = write_spans(found, given.out, tagger.name)
     if isinstance(tagger, File) and given.limit is None:
         skips["of no document"] += tagger.left()

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from experiments.arguments import HELP, UsageError, make_room, parse, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, make_room, parse, write_answer
 from experiments.data_reading import TOLD, Reading, described, told_skips
 
 
@@ -26,7 +26,7 @@ class DataTfds:
 
 def tfds(arguments: list[str]) -> int:
     """realm data tfds DOCUMENTS --out DIR"""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in HELP):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in HELP_FLAGS):
         raise UsageError("wanted `realm data tfds DOCUMENTS --out DIR [--spans FILE] [--questions SPLIT FILE ...]`")
     documents, rest = ("", arguments) if arguments[0].startswith("-") else (arguments[0], arguments[1:])
     about = described(DataTfds)

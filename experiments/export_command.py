@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from experiments.arguments import HELP, UsageError, parse
+from experiments.arguments import HELP_FLAGS, UsageError, parse
 
 if TYPE_CHECKING:
     from experiments.locate import Run
@@ -54,7 +54,7 @@ class Export:
 
 def export(arguments: list[str]) -> int:
     """realm export RUN --out DIR"""
-    if not arguments or (arguments[0].startswith("-") and not HELP & set(arguments)):
+    if not arguments or (arguments[0].startswith("-") and not HELP_FLAGS & set(arguments)):
         raise UsageError(USAGE)
     path, options = (None, arguments) if arguments[0].startswith("-") else (Path(arguments[0]), arguments[1:])
     options = ["--layout" + one[4:] if one == "--as" or one.startswith("--as=") else one for one in options]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.arguments import UsageError, at_least_one, make_room, parse, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, at_least_one, make_room, parse, write_answer
 
 if TYPE_CHECKING:
     from experiments.config import Preset
@@ -59,7 +59,7 @@ def finetune(arguments: list[str]) -> int:
     from experiments.pipeline import pretrain
     from experiments.presets import PRESETS, card
 
-    if not arguments or arguments[0] in ("-h", "--help", "--list"):
+    if not arguments or arguments[0] in {*HELP_FLAGS, "--list"}:
         print("usage: realm finetune PRESET [--train QUESTIONS] [--questions QUESTIONS] [--warm-start RUN] ...\n")
         print("\n".join(f"  {name:10s} {card(name)}" for name in PRESETS if PRESETS[name]().open_qa))
         print("\nor a preset.json file. realm finetune PRESET --help shows every option and field.")
@@ -115,7 +115,7 @@ def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
 def compare(arguments: list[str]) -> int:
     """realm compare FIRST SECOND"""
     usage = "realm compare FIRST SECOND"
-    if arguments and arguments[0] in ("-h", "--help"):
+    if arguments and arguments[0] in HELP_FLAGS:
         parse(Compare, ["--help"], usage)
     if len(arguments) < 2 or arguments[0].startswith("-") or arguments[1].startswith("-"):
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.arguments import UsageError, make_room, parse, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, make_room, parse, write_answer
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def figure(arguments: list[str]) -> int:
 def _name(arguments: list[str], verb: str) -> str:
     from experiments.sweeps import SWEEPS, card
 
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or arguments[0] in HELP_FLAGS:
         sweeps = "\n".join(f"  {name}: {card(name)}" for name in SWEEPS)
         print(f"usage: realm {verb} NAME [--out DIR] [--FIELD VALUE ...]\n{sweeps}")
         raise SystemExit(0 if arguments else 2)

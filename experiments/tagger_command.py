@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.arguments import UsageError, leading, make_room, parse, write_answer
+from experiments.arguments import HELP_FLAGS, UsageError, leading, make_room, parse, write_answer
 
 USAGE = """\
 wanted one of
@@ -77,7 +77,7 @@ def train(arguments: list[str]) -> int:
 def evaluate(arguments: list[str]) -> int:
     """realm tagger evaluate TAGGER FILES"""
     files, rest = leading(arguments)
-    if not files[1:] and not {"-h", "--help"} & set(rest):
+    if not files[1:] and not HELP_FLAGS & set(rest):
         raise UsageError(USAGE)
     given = parse(EvaluateTagger, rest, "realm tagger evaluate TAGGER FILES")
     same = _pairs(given.same)

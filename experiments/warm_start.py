@@ -62,7 +62,8 @@ def check_vocabulary(spec: str, table: BlockTable) -> str | None:
     """
     ours = table.tokenizer
     if spec == "embedded":
-        theirs, size, where = Tokenizer.load().fingerprint, Tokenizer.load().size, "BERT's own"
+        own = Tokenizer.load()
+        theirs, size, where = own.fingerprint, own.size, "BERT's own"
     elif found := vocabulary_of(spec):
         theirs, size, where = found.fingerprint, len(found.pieces), found.path
     else:

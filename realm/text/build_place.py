@@ -122,8 +122,7 @@ def _chosen(
     begin_P = place_P5[:, 1]
     reach_P = np.maximum.accumulate(place_P5[:, 2])
     new_P = np.append(True, begin_P[1:] >= reach_P[:-1])  # the first of a group that hangs together
-    last_P = np.append(new_P[1:], True)
-    alone_P = new_P & last_P
+    alone_P = new_P & np.append(new_P[1:], True)  # the next one begins a group, too
     chosen = np.flatnonzero(alone_P).tolist()
     rest = np.flatnonzero(~alone_P)
     rows = zip(rest.tolist(), place_P5[rest].tolist(), label_P[rest].tolist(), finder_P[rest].tolist(), strict=True)
