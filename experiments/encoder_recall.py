@@ -1,7 +1,7 @@
 """`realm evaluate hf:FOLDER`: how well a pretrained encoder retrieves as it is, beside BM25, over a built corpus.
 
-Sentence encoders know one segment only, so queries and blocks are both embedded in segment 0. A folder without a
-projection gives its pooled vectors under a random one, which says little: wanted is a sentence encoder or a REALM.
+A folder without a projection gives its pooled vectors under a random one, which says little: wanted is a sentence
+encoder or a REALM.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.config import Refresh, Stage
@@ -36,20 +35,9 @@ from realm.models.bert import EncoderError
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.weights import bert_config, tower_settings
 from realm.objectives.ict import Ict
-from realm.protocols import Arrays, Params
 from realm.text.table import BlockTable
 
 BLOCK_LENGTHS = (64, 96, 128, 160, 192, 256, 384, 512)
-
-
-@dataclass(frozen=True)
-class OneSegment(Ict):
-    """ICT's towers with blocks embedded in segment 0 throughout, as sentence encoders were trained."""
-
-    def embed_items(self, params: Params, blocks: Arrays, key: Any = None) -> jax.Array:
-        """v_NE float32 of packed blocks."""
-        nowhere_N = jnp.full_like(blocks["body_N"], blocks["token_NT"].shape[1])
-        return Ict.embed_items(self, params, blocks | {"body_N": nowhere_N}, key)
 
 
 def evaluate_encoder(
@@ -79,7 +67,7 @@ def evaluate_encoder(
             "positions: build the corpus with a smaller --block-length"
         )
     lengths = tuple(one for one in BLOCK_LENGTHS if one < longest) + (longest,)
-    stage = Stage(OneSegment(retriever=config), refresh=Refresh(block_lengths=lengths, batch_rows=32, shard_rows=1024))
+    stage = Stage(Ict(retriever=config), refresh=Refresh(block_lengths=lengths, batch_rows=32, shard_rows=1024))
     params = stage.objective.init(jax.random.key(0))
     shown = ResultTable(f"Retrieval by {Path(spec.removeprefix('hf:')).name} as it is", asked.warnings)
     found = {}

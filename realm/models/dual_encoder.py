@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class DualEncoderConfig:
     """width: E, of the vectors. pooling: `cls`, tanh(dense([CLS])), or `mean` over the real tokens' last hidden states.
+    block_segments: of a block, 2 (title 0, body 1: BERT, REALM) or 1 (all 0: sentence encoders know no other).
 
     shared: one tower for queries and blocks; two towers start from the same weights. dropout: on the vectors.
     init: `random`, `embedded` (the small BERT in the package) or `hf:PATH`, a folder of a BERT, a sentence encoder or a
@@ -38,6 +39,7 @@ class DualEncoderConfig:
     bert: BertConfig = field(default_factory=BertConfig)
     width: int = 128
     pooling: Literal["cls", "mean"] = "cls"
+    block_segments: Literal[1, 2] = 2
     shared: bool = True
     dropout: float = 0.1
     norm_epsilon: float = 1e-3
@@ -48,6 +50,8 @@ class DualEncoderConfig:
             raise EncoderError(f"width is {self.width}, wanted at least 1")
         if self.pooling not in ("cls", "mean"):
             raise EncoderError(f"pooling is {self.pooling!r}, wanted 'cls' or 'mean'")
+        if self.block_segments not in (1, 2):
+            raise EncoderError(f"block_segments is {self.block_segments!r}, wanted 1 or 2")
         if not 0 <= self.dropout < 1:
             raise EncoderError(f"dropout is {self.dropout}, wanted 0 <= dropout < 1")
         check_spec(self.init)
@@ -80,7 +84,7 @@ class DualEncoder(nnx.Module):
     """One tower under `tower`, or two under `query` and `block`."""
 
     def __init__(self, config: DualEncoderConfig, rngs: nnx.Rngs):
-        self.shared = config.shared
+        self.shared, self.block_segments = config.shared, config.block_segments
         if config.shared:
             self.tower = Tower(config, rngs)
         else:
@@ -92,9 +96,11 @@ class DualEncoder(nnx.Module):
         return tower(token_BT, length_B, jnp.zeros_like(token_BT), key)
 
     def embed_blocks(self, token_NT: jax.Array, length_N: jax.Array, body_N: jax.Array, key=None) -> jax.Array:
-        """v_NE float32 of [CLS] title [SEP] body [SEP], padded; segment 1 from body_N, the body's first place, on."""
+        """v_NE float32 of [CLS] title [SEP] body [SEP], padded; of two segments the second is from body_N, the body's
+        first place, on."""
         tower = self.tower if self.shared else self.block
-        segment_NT = (jnp.arange(token_NT.shape[1]) >= body_N[:, None]).astype(jnp.int32)
+        second_NT = jnp.arange(token_NT.shape[1]) >= body_N[:, None]
+        segment_NT = second_NT.astype(jnp.int32) if self.block_segments == 2 else jnp.zeros_like(token_NT)
         return tower(token_NT, length_N, segment_NT, key)
 
 

@@ -74,6 +74,7 @@ def export_masked_lm(params: Params, config: BertConfig, folder: Path) -> Report
 def export_sentence_encoder(tower: Params, config: DualEncoderConfig, folder: Path) -> Report:
     """A sentence-transformers folder (mean pooling, normalised) from a tower that load_tower made from one.
 
+    Its classes know one segment: blocks that were embedded in two get other vectors there, queries the same.
     WeightsError where projection or norm are not the ones made there: only the BERT may have been trained.
     """
     made, where = cosine_parts(config.bert.width), list(names.projection(config.bert, config.width))

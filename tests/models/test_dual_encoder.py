@@ -81,6 +81,14 @@ def test_title_and_body_are_told_apart_and_queries_are_of_the_first_segment():
     np.testing.assert_allclose(q_BE, embed_blocks(CONFIG, params, body_N=LENGTH_N), atol=1e-5)
 
 
+def test_in_one_segment_a_block_is_embedded_like_a_query_of_its_wordpieces():
+    params, one = params_of(CONFIG), replace(CONFIG, block_segments=1)
+    v_NE = embed_blocks(one, params)
+    np.testing.assert_array_equal(v_NE, embed_blocks(one, params, body_N=BODY_N + 1))
+    np.testing.assert_allclose(v_NE, embed_blocks(CONFIG, params, body_N=LENGTH_N), atol=1e-5)
+    assert np.abs(v_NE - embed_blocks(CONFIG, params)).max(1).min() > 1e-3
+
+
 def test_vectors_start_with_norm_root_of_their_width():
     v_NE = embed_blocks(CONFIG, dual_encoder(CONFIG).init(jax.random.key(0)))
     np.testing.assert_allclose((v_NE**2).sum(1), 6, rtol=0.02)
@@ -175,6 +183,7 @@ def test_bfloat16_gives_float32_vectors_close_by():
     [
         ({"width": 0}, EncoderError, "width is 0"),
         ({"pooling": "max"}, EncoderError, "'max', wanted 'cls' or 'mean'"),
+        ({"block_segments": 3}, EncoderError, "block_segments is 3, wanted 1 or 2"),
         ({"dropout": -0.1}, EncoderError, "wanted 0 <= dropout < 1"),
         ({"init": "bert-base"}, WeightsError, "'bert-base', wanted 'random', 'embedded' or 'hf:PATH'"),
     ],

@@ -43,7 +43,7 @@ from tests.models.hf_folders import (
 )
 
 VECTORS_NE = np.random.default_rng(4).normal(size=(7, 6)).astype(np.float32)
-SENTENCE = DualEncoderConfig(BERT, width=17, pooling="mean", norm_epsilon=1e-12)
+SENTENCE = DualEncoderConfig(BERT, width=17, pooling="mean", block_segments=1, norm_epsilon=1e-12)
 SENTENCE_TOWER = {"bert": QUERY["bert"]} | cosine_parts(16)
 MADE = {
     "BertModel": (lambda folder: export_bert(JOINT, BERT, folder), encoder(JOINT, "")),

@@ -39,7 +39,7 @@ def test_the_isometry_keeps_inner_products_and_has_mean_zero(width):
 def test_scores_are_the_scaled_cosine_of_mean_pooled_vectors(tmp_path, kinds):
     spec = sentence_folder(tmp_path, kinds)
     config = DualEncoderConfig(bert_config(spec), **tower_settings(spec))
-    assert (config.width, config.pooling, config.norm_epsilon) == (17, "mean", 1e-12)
+    assert (config.width, config.pooling, config.block_segments, config.norm_epsilon) == (17, "mean", 1, 1e-12)
     tower, report = load_tower(spec, config.bert, config.width)
     assert report.missing == report.initialised == report.unused == () and "sentence encoder" in report.layout
     apply = jax.jit(dual_encoder(config).apply, static_argnums=1)

@@ -60,11 +60,12 @@ def tower_settings(spec: str) -> dict[str, Any]:
     """What else DualEncoderConfig must say for these weights: fields for dataclasses.replace, {} for a plain BERT.
 
     REALM: the projection's width, `cls` pooling and norm_epsilon 1e-3, Google's, unless the folder is an export of ours
-    that says another. Sentence-transformers: `mean` pooling and width D + 1, see realm/models/weights/sentence.py.
+    that says another. Sentence-transformers: `mean` pooling, blocks in one segment and width D + 1, see
+    realm/models/weights/sentence.py.
     """
     found, folder = model_config(spec), folder_of(spec)
     if is_sentence_folder(folder):
-        return {"width": found["hidden_size"] + 1, "pooling": "mean", "norm_epsilon": EPSILON}
+        return {"width": found["hidden_size"] + 1, "pooling": "mean", "block_segments": 1, "norm_epsilon": EPSILON}
     with open_source(folder) as source:
         layout = layout_of(source.names, source.path)
         if f"{layout.query}cls.dense.weight" not in source.names:
