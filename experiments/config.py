@@ -57,6 +57,8 @@ class Refresh:
     External in a job of its own (`realm refresh`), Interleave on the same devices between steps,
     Ray on a Ray cluster.
     block_lengths: padded lengths when the corpus is embedded; batch_rows: blocks a batch; shard_rows: vectors a file.
+    vectors: a stage's folder, or that of `realm evaluate hf:FOLDER --vectors`, whose vectors the first index is made of
+    instead of embedding; they must be of the same block tower, corpus, lengths and batch_rows.
     """
 
     schedule: str = "every 500"
@@ -65,6 +67,7 @@ class Refresh:
     block_lengths: tuple[int, ...] = (64, 128, 192, 288)
     batch_rows: int = 64
     shard_rows: int = 65536
+    vectors: str | None = None
 
     def __post_init__(self) -> None:
         parse_schedule(self.schedule)

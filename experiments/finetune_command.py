@@ -35,7 +35,8 @@ class Finetune:
     """Start every encoder from these weights, `hf:FOLDER` or `embedded`. A folder that is a retriever already (a
     sentence encoder, a REALM) makes the ICT stage needless: it is left out."""
     reader_init: str | None = None
-    """Start the reader from these weights instead, and shape it like them: a small reader beside a large retriever."""
+    """Start the reader from these weights instead, and shape it like them: a small reader beside a large retriever, or
+    another reader than that of --warm-start."""
     json: Path | None = None
     """Also write the summary to this file."""
 
@@ -94,18 +95,16 @@ def _chosen(given: Finetune, default: Preset, measured: bool = False) -> Preset:
         preset = replace(preset, open_qa=replace(stage, objective=objective))
         if preset.questions == default.questions and not measured:
             preset = replace(preset, questions=None)
-    if given.warm_start and given.reader_init:
-        raise UsageError("--warm-start and --reader-init exclude each other: the run has a reader, or none")
     if given.warm_start:
         own = preset.corpus != default.corpus or preset.built_corpus is not None
-        return warm_started(preset, given.warm_start, own_corpus=own)
+        preset = warm_started(preset, given.warm_start, own_corpus=own, reader=given.reader_init)
     if given.init:
         preset = with_init(preset, given.init)
         if tower_settings(given.init) and preset.ict:
             print(f"{given.init} is a retriever already: no ICT stage", file=sys.stderr)
             kept = {part: source for part, source in preset.open_qa.warm_start.items() if source != "ict"}
             preset = replace(preset, ict=None, open_qa=replace(preset.open_qa, warm_start=kept))
-    if given.reader_init:
+    if given.reader_init and not given.warm_start:
         objective = preset.open_qa.objective
         objective = replace(objective, joint=started_from(objective.joint, given.reader_init))
         preset = replace(preset, open_qa=replace(preset.open_qa, objective=objective))

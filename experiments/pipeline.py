@@ -17,19 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from experiments.config import Preset, Stage, to_json
+from experiments.first_index import first_index
 from experiments.measure import Measurement
 from experiments.preflight import preflight
 from experiments.recipe_of import recipe_of
 from experiments.samples import resolved
-from experiments.warm_start import initial_params, noted_start
-from index_refresh.claim import RefresherTaken
+from experiments.warm_start import noted_start
 from index_refresh.follower import Follower
-from index_refresh.reuse import carry_over
 from index_refresh.schedule import parse_schedule
-from index_refresh.store import GenerationStore
 from realm.protocols import Params
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.facts import FILES, FactsConfig, write_facts
@@ -196,7 +192,7 @@ def run_stage(
         run.write_config(to_json(stage) | {"corpus": table.fingerprint})
         done = run.done is not None
         if not done:
-            carry_index(name, stage, table, run.path, finished)
+            first_index(name, stage, table, run.path, finished)
         if job is not None:
             write_json(folder / STARTED, {"job": job, "done": done})
     else:
@@ -221,26 +217,6 @@ def begun(folder: Path, job: int) -> dict[str, Any]:
     while (said := read_json(folder / STARTED) or {}).get("job") != job:
         time.sleep(LOOK)
     return said
-
-
-def carry_index(name: str, stage: Stage, table: BlockTable, folder: Path, finished: dict[str, Path]) -> None:
-    """Takes over the index of the stage that the retriever comes from, where it has not moved since it was made."""
-    source = finished.get(stage.warm_start.get("retriever", ""))
-    if not stage.objective.candidates or source is None:
-        return
-    recipe = recipe_of(stage, table)
-    if GenerationStore(folder, recipe).numbers():
-        return
-    newest = GenerationStore(source, recipe).newest()
-    if newest is None:
-        return
-    params = {"retriever": jax.device_get(initial_params(stage, finished)["retriever"])}
-    try:
-        taken = carry_over(newest, recipe, folder, params)
-    except RefresherTaken:  # one of an External engine is there before its trainer, and will embed the corpus itself
-        return
-    if taken:
-        print(f"{name:13s}  index taken over from {source.name}: its retriever has not moved", file=sys.stderr)
 
 
 def run_to_end(run: RunFolder, title: str, stage: Stage, table: Any, init: Callable[[], Params]) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from experiments.config import Preset, Stage
+from experiments.config import Preset, Stage, started_from
 from experiments.locate import Run, has_checkpoint, open_run
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.masked_lm import MaskedLmConfig
@@ -145,12 +145,12 @@ def earlier_params(stage: Stage, part: str, finished: dict[str, Path]) -> Params
     return restore_params(folder / "checkpoints")[0][part]
 
 
-def warm_started(preset: Preset, path: Path, *, own_corpus: bool) -> Preset:
+def warm_started(preset: Preset, path: Path, *, own_corpus: bool, reader: str | None = None) -> Preset:
     """The preset with its open_qa stage alone, started from the run at `path`: retriever, and reader where it has one.
 
-    Encoders take the run's shape. own_corpus: the preset names a corpus itself; otherwise corpus and lengths of blocks
-    are the run's, and questions get what room they leave. Raises PreflightError for a run without a retriever,
-    RunFolderError for none.
+    Encoders take the run's shape. reader: weights that the reader starts from and is shaped like instead. own_corpus:
+    the preset names a corpus itself; otherwise corpus and lengths of blocks are the run's, and questions get what room
+    they leave. Raises PreflightError for a run without a retriever, RunFolderError for none.
     """
     run = open_run(path)
     theirs, stage = run.stage.objective, preset.open_qa
@@ -159,9 +159,10 @@ def warm_started(preset: Preset, path: Path, *, own_corpus: bool) -> Preset:
     objective = stage.objective
     changes: dict[str, Any] = {"retriever": replace(theirs.retriever, shared=False, init="random")}
     source = {"retriever": f"{RUN}{run.folder.resolve()}"}
-    reader = _reader(run, objective.joint)
     if reader is not None:
-        changes["joint"] = reader
+        changes["joint"] = started_from(objective.joint, reader)
+    elif (theirs_too := _reader(run, objective.joint)) is not None:
+        changes["joint"] = theirs_too
         source["joint"] = source["retriever"]
     refresh = stage.refresh
     if not own_corpus:

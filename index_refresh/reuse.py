@@ -1,9 +1,10 @@
 """After a corpus edit only what changed is embedded: the other vectors are copied from an earlier generation.
 
-A block's vector is a function of its wordpieces, the encoder and the shapes it is computed at. So where the parameters
-have the same fingerprint, and the retriever's configuration, padded lengths, batch rows and vector type are the same, a
-row whose wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for bit. What else an
-objective says, of questions, beam or reader, counts for nothing. Anything else embeds all.
+A block's vector is a function of its wordpieces, the block tower and the shapes it is computed at. So where that
+tower's parameters have the same fingerprint, and the retriever's configuration, padded lengths, batch rows and vector
+type are the same, a row whose wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for
+bit. The query tower, and what else an objective says, of questions, beam or reader, count for nothing. Anything else
+embeds all.
 In the same way a stage whose retriever has not moved since the stage before takes over that one's whole index.
 """
 
@@ -22,7 +23,7 @@ from index_refresh.build import Here, make_generation, peaks
 from index_refresh.claim import Claim
 from index_refresh.draft import Draft
 from index_refresh.embed import Shards, Tick, embedding
-from index_refresh.generation import Generation, recorded_files, verify
+from index_refresh.generation import ENCODER, Generation, recorded_files, verify
 from index_refresh.recipe import Recipe, Table
 from index_refresh.store import GenerationStore
 from index_refresh.vectors import StoredVectors
@@ -31,12 +32,15 @@ from realm.text.changed import changed_rows
 
 SAME = ("vector_dtype", "lengths", "batch_rows")  # of a recipe's settings: what a vector depends on besides the encoder
 # Of a retriever's configuration: how it began and is trained. Its parameters are compared by themselves.
-NO_MATTER = ("init", "init_scale", "dropout", "attention_dropout")
+NO_MATTER = ("init", "init_scale", "dropout", "attention_dropout", "shared")
+# Objectives that embed blocks by the same code, `dual_encoder`; any other is like itself alone.
+ALIKE = ("Ict", "Realm", "OpenQa")
 
 
 def retriever_of(objective: str) -> dict[str, str]:
-    """What of an objective makes a block's vector, from its repr as manifests hold it: its class, and the retriever's
-    fields by path. An objective without a retriever, or with a repr that is no expression, counts as a whole."""
+    """What of an objective makes a block's vector, from its repr as manifests hold it: its class, unless it is of those
+    that embed alike, and the retriever's fields by path. An objective without a retriever, or with a repr that is no
+    expression, counts as a whole."""
     try:
         call = ast.parse(objective, mode="eval").body
     except SyntaxError:
@@ -44,7 +48,8 @@ def retriever_of(objective: str) -> dict[str, str]:
     found = [word.value for word in getattr(call, "keywords", ()) if word.arg == "retriever"]
     if not found or not isinstance(found[0], ast.Call):
         return {"objective": objective}
-    return {"objective": ast.unparse(call.func)} | dict(_fields(found[0], "retriever"))
+    name = ast.unparse(call.func)
+    return {"objective": "dual encoder" if name in ALIKE else name} | dict(_fields(found[0], "retriever"))
 
 
 def _fields(call: ast.Call, path: str) -> Iterator[tuple[str, str]]:
@@ -62,6 +67,20 @@ def other_vectors(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     theirs, ours = retriever_of(str(found.get("objective"))), retriever_of(wanted["objective"])
     pairs |= {name: (theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in theirs | ours}
     return "; ".join(f"another {name}: found {one}, wanted {two}" for name, (one, two) in pairs.items() if one != two)
+
+
+def other_tower(earlier: Generation, params: Params) -> str:
+    """Why `params` embed blocks by another tower than an earlier generation's did; empty where by the same.
+
+    Of two towers only the block's counts. Raises GenerationCorrupt where the earlier parameters are damaged.
+    """
+    wanted, found = snapshot.fingerprint(params), earlier.manifest["encoder_fingerprint"]
+    if found == wanted:
+        return ""
+    towers = [one["retriever"].get("block", one["retriever"].get("tower")) for one in (params, earlier.query_params())]
+    if None not in towers and snapshot.fingerprint(towers[0]) == snapshot.fingerprint(towers[1]):
+        return ""
+    return f"other parameters: fingerprint {wanted[:12]}, {earlier} has {found[:12]}"
 
 
 class Reuse(NamedTuple):
@@ -84,9 +103,8 @@ def reusable(recipe: Recipe, table: Table, params: Params, earlier: Generation) 
 
     params: {'retriever': tree}, those to embed with. Raises GenerationCorrupt where the earlier vectors are damaged.
     """
-    found, wanted = earlier.manifest["encoder_fingerprint"], snapshot.fingerprint(params)
-    if found != wanted:
-        return None, f"other parameters: fingerprint {wanted[:12]}, {earlier} has {found[:12]}"
+    if other := other_tower(earlier, params):
+        return None, other
     if other := other_vectors(earlier.manifest["recipe"], recipe.settings()):
         return None, f"{other} ({earlier})"
     if len(earlier.documents()) > 1:
@@ -130,10 +148,12 @@ class Refreshed(NamedTuple):
     reason: str
 
 
-def refresh_edited(earlier: Generation, recipe: Recipe, out: str | Path, params: Params | None = None) -> Refreshed:
-    """Makes in the folder `out` a generation of the corpus that `recipe` names, as new as `earlier`.
+def refresh_edited(
+    earlier: Generation, recipe: Recipe, out: str | Path, params: Params | None = None, step: int | None = None
+) -> Refreshed:
+    """Makes in the folder `out` a generation of the corpus that `recipe` names, as new as `earlier` or of `step`.
 
-    params: {'retriever': tree}, by default those of `earlier`; with others every block is embedded. Raises
+    params: {'retriever': tree}, by default those of `earlier`; with another block tower every block is embedded. Raises
     RefresherTaken where another process works on `out`, StaleSnapshot where it holds a later generation, EmbedError,
     BuildError, GenerationCorrupt.
     """
@@ -144,7 +164,8 @@ def refresh_edited(earlier: Generation, recipe: Recipe, out: str | Path, params:
     try:
         store = GenerationStore(out, recipe)
         store.recover()
-        made = make_generation(store, earlier.step, params or earlier.query_params(), _silent, hands=hands)
+        step = earlier.step if step is None else step
+        made = make_generation(store, step, params or earlier.query_params(), _silent, hands=hands)
         store.log_published()
     finally:
         claim.release()
@@ -156,15 +177,13 @@ def refresh_edited(earlier: Generation, recipe: Recipe, out: str | Path, params:
 def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Params) -> Generation | None:
     """Makes generation 0, of step 0, of the run in `out` from another run's generation, by hard links: nothing is
     embedded or built. None where the run has generations already, or anything that vectors and index depend on differs:
-    parameters, corpus, vocabulary, or a setting of the recipe (of its objective: the retriever's configuration).
+    the block tower, corpus, vocabulary, or a setting of the recipe (of its objective: the retriever's configuration).
 
     Raises RefresherTaken where another process works on `out`, GenerationCorrupt where the earlier files are damaged.
     """
     out = Path(out)
     store, manifest = GenerationStore(out, recipe), earlier.manifest
-    encoder = snapshot.fingerprint(params)
     wanted = {
-        "encoder_fingerprint": encoder,
         "corpus_fingerprint": store.table.fingerprint,
         "tokenizer_fingerprint": store.table.tokenizer.fingerprint,
     }
@@ -173,14 +192,18 @@ def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Par
     began = store.numbers() or any(store.folder.glob(".aside-*"))  # a draft alone is what a kill left of this very call
     if began or recipe.slices > 1 or not same or not wanted.items() <= manifest.items():
         return None
+    if len(earlier.documents()) > 1 or other_tower(earlier, params):
+        return None
     verify(earlier)
     out.mkdir(parents=True, exist_ok=True)
     claim = Claim(out)
     try:
-        draft = store.begin(0, encoder)
+        draft = store.begin(0, snapshot.fingerprint(params))
         for name in recorded_files(manifest):
             files.make_folder((draft.folder / name).parent)
-            files.link(earlier.path / name, draft.folder / name)
+            if name != ENCODER:
+                files.link(earlier.path / name, draft.folder / name)
+        snapshot.write_params(draft.folder / ENCODER, params)  # the query tower may be another
         kept = {name: manifest[name] for name in ("dim", "dtype", "shards", "index")}
         cost = {"seconds_embed": 0.0, "seconds_build": 0.0, "blocks_per_second": 0.0, **peaks()}
         made = store.publish(draft, kept | cost | {"taken": time.time()})

@@ -325,6 +325,9 @@ def test_a_warm_start_takes_towers_corpus_and_lengths_of_the_run(job, tmp_path):
     assert stage.objective.retriever == run.stage.objective.retriever and stage.objective.block_lengths == (96,)
     start, theirs = initial_params(stage, {}), restore_params(job / "open_qa" / "checkpoints")[0]
     assert all(np.array_equal(a, b) for a, b in zip(_leaves(start), _leaves(theirs), strict=True))
+    other = warm_started(PRESETS["squad_open"](), job, own_corpus=False, reader="embedded").open_qa
+    assert other.warm_start.keys() == {"retriever"} and other.objective.retriever == stage.objective.retriever
+    assert (other.objective.joint.init, other.objective.joint.bert.width) == ("embedded", 128)
     ict = warm_started(PRESETS["squad_open"](), job / "ict", own_corpus=True)
     assert ict.open_qa.warm_start.keys() == {"retriever"} and ict.built_corpus is None
     with pytest.raises(PreflightError, match="no checkpoint"):

@@ -134,7 +134,10 @@ def test_other_parameters_embed_everything(versions, earlier, tmp_path):
             {"objective": replace(OBJECTIVE, retriever=replace(OBJECTIVE.retriever, pooling="cls"))},
             "another retriever.pooling: found 'mean', wanted 'cls' (generation 0 of step 7",
         ),
-        ({"objective": OtherIct(retriever=OBJECTIVE.retriever)}, "another objective: found Ict, wanted OtherIct"),
+        (
+            {"objective": OtherIct(retriever=OBJECTIVE.retriever)},
+            "another objective: found dual encoder, wanted OtherIct",
+        ),
     ],
 )
 def test_other_shapes_or_types_embed_everything(versions, earlier, tmp_path, changes, said):

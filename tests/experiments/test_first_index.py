@@ -1,0 +1,105 @@
+"""A stage's first index from vectors that are there: the same bits as embedding would give, or a plain refusal."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.first_index import first_index
+from experiments.preflight import preflight
+from experiments.presets import PRESETS
+from experiments.recipe_of import recipe_of
+from experiments.warm_start import PreflightError
+from index_refresh.build import make_generation
+from index_refresh.store import GenerationStore
+from realm.index.exact import Exact
+from realm.objectives.ict import Ict
+from tests.experiments.run_folders import job
+from tests.training.jobs import build_table
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return build_table(tmp_path_factory.mktemp("corpus") / "corpus")
+
+
+def stage_of(**refresh):
+    stage = PRESETS["tiny_open"]().open_qa
+    return replace(stage, warm_start={}, refresh=replace(stage.refresh, **refresh))
+
+
+def made(folder, stage, table, params, **changes):
+    store = GenerationStore(folder, replace(recipe_of(stage, table), **changes))
+    return make_generation(store, 0, params, lambda phase, done, total: None)
+
+
+def vectors(generation):
+    return np.concatenate([np.array(shard) for shard in generation.vectors()])
+
+
+def test_kept_vectors_of_the_same_block_tower_become_the_first_index(table, tmp_path, capsys):
+    """Kept by ICT's objective with its one tower, in files of another size, in a folder of several."""
+    stage = stage_of(vectors=str(tmp_path / "kept"))
+    params = stage.objective.init(jax.random.key(stage.training.seed))
+    one = Ict(retriever=replace(stage.objective.retriever, shared=True))
+    tower = {"retriever": {"tower": params["retriever"]["block"]}}
+    other = jax.tree.map(lambda array: array + 1, tower)
+    made(tmp_path / "kept" / "a", replace(stage, objective=one), table, other)
+    kept = made(tmp_path / "kept" / "b", replace(stage, objective=one), table, tower, index=Exact(), shard_rows=16)
+    whole = made(tmp_path / "whole", stage, table, params)
+    first_index("open_qa", stage, table, tmp_path / "run", {})
+    assert f"{table.indexed} vectors taken over from {kept.path}" in capsys.readouterr().err
+    [new] = [GenerationStore(tmp_path / "run", recipe_of(stage, table)).newest()]
+    assert (new.number, new.step) == (0, 0) and vectors(new).tobytes() == vectors(whole).tobytes()
+    query_BE = vectors(whole)[:5]
+    assert (new.searcher().search(query_BE, 4).id_BK == whole.searcher().search(query_BE, 4).id_BK).all()
+    assert new.manifest["encoder_fingerprint"] == whole.manifest["encoder_fingerprint"]
+    first_index("open_qa", stage, table, tmp_path / "run", {})
+    assert capsys.readouterr().err == "", "a stage with an index keeps it"
+
+
+def test_a_run_started_from_a_fine_tuned_one_takes_its_index_over(table, tmp_path, capsys):
+    """The query tower has moved, the block tower stood still: nothing is embedded, and the new query tower is noted."""
+    run, stage, params = job(tmp_path / "first", table, PRESETS["tiny_open"](), "open_qa", "mean")
+    started = {"query": jax.tree.map(lambda array: array * 0.9, params["retriever"]["query"])}
+    earlier = made(run / "open_qa", stage, table, {"retriever": params["retriever"] | started})
+    stage = replace(stage, warm_start={"retriever": f"run:{run / 'open_qa'}"})
+    first_index("open_qa", stage, table, tmp_path / "second", {})
+    assert "index taken over" in capsys.readouterr().err
+    new = GenerationStore(tmp_path / "second", recipe_of(stage, table)).newest()
+    assert vectors(new).tobytes() == vectors(earlier).tobytes()
+    now = new.query_params()["retriever"]
+    jax.tree.map(np.testing.assert_array_equal, now["query"], jax.device_get(params["retriever"]["query"]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("tower", "other parameters: fingerprint"),
+        ("lengths", "another lengths: found"),
+        ("corpus", "of the corpus"),
+        ("nothing there", "found no generation"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_with_the_reason(table, tmp_path, changed, said):
+    stage = stage_of(vectors=str(tmp_path / "kept"))
+    params = stage.objective.init(jax.random.key(stage.training.seed + (changed == "tower")))
+    (tmp_path / "kept").mkdir()
+    if changed != "nothing there":
+        lengths = (64, 96) if changed == "lengths" else stage.refresh.block_lengths
+        made(tmp_path / "kept", stage, table, params, lengths=lengths)
+    if changed == "corpus":
+        manifest = next((tmp_path / "kept").rglob("manifest.json"))
+        generation = GenerationStore(tmp_path / "kept", recipe_of(stage, table)).newest()
+        assert generation.path == manifest.parent
+        table = type("Other", (), {"fingerprint": "f" * 64, "path": table.path, "tokenizer": table.tokenizer})
+    with pytest.raises(PreflightError, match=f"refresh.vectors=.*{said}"):
+        first_index("open_qa", stage, table, tmp_path / "run", {})
+    assert not (tmp_path / "run" / "generations").exists()
+
+
+def test_a_folder_that_is_not_there_is_refused_before_any_work(table):
+    preset = replace(PRESETS["tiny_open"](), questions=None, ict=None, open_qa=stage_of(vectors="nowhere"))
+    with pytest.raises(PreflightError, match="open_qa.refresh.vectors='nowhere' is no folder"):
+        preflight(preset, table)
