@@ -14,7 +14,7 @@ from experiments.config import Stage
 from experiments.recipe_of import recipe_of
 from experiments.warm_start import PreflightError, initial_params, is_run, run_folder
 from index_refresh.claim import RefresherTaken
-from index_refresh.generation import Generation
+from index_refresh.generation import Generation, GenerationMismatch
 from index_refresh.recipe import Recipe
 from index_refresh.reuse import carry_over, other_tower, other_vectors, refresh_edited
 from index_refresh.store import GenerationStore
@@ -37,7 +37,7 @@ def first_index(name: str, stage: Stage, table: BlockTable, folder: Path, finish
     try:
         if stage.refresh.vectors is not None:
             params = _retriever(stage, finished)
-            earlier = _fitting(name, Path(stage.refresh.vectors), recipe, table, params)
+            earlier = _fitting(name, Path(stage.refresh.vectors), recipe, params)
             made = refresh_edited(earlier, recipe, folder, params, step=0)
             print(f"{name:13s}  {made.reused} vectors taken over from {earlier.path}", file=sys.stderr)
             return
@@ -59,16 +59,18 @@ def _source(stage: Stage, finished: dict[str, Path]) -> Path | None:
     return run_folder(source) if is_run(source) else finished.get(source)
 
 
-def _fitting(name: str, path: Path, recipe: Recipe, table: BlockTable, params: Params) -> Generation:
+def _fitting(name: str, path: Path, recipe: Recipe, params: Params) -> Generation:
     """The newest generation in `path`, or in a folder in it, whose vectors are those that the recipe would make."""
     wrong = []
     for folder in (path, *sorted(one for one in path.glob("*") if one.is_dir())):
-        if (found := GenerationStore(folder, recipe).newest()) is None:
+        try:
+            found = GenerationStore(folder, recipe).newest()
+        except GenerationMismatch as error:  # of another corpus or tokenizer
+            wrong.append(str(error))
             continue
-        corpus = found.manifest["corpus_fingerprint"]
-        if corpus != table.fingerprint:
-            reason = f"of the corpus {corpus[:12]}, wanted {table.fingerprint[:12]}"
-        elif len(found.documents()) > 1:
+        if found is None:
+            continue
+        if len(found.documents()) > 1:
             reason = "a rolling index, whose vectors are of several steps"
         else:
             reason = other_vectors(found.manifest["recipe"], recipe.settings()) or other_tower(found, params)

@@ -15,6 +15,8 @@ from index_refresh.build import make_generation
 from index_refresh.store import GenerationStore
 from realm.index.exact import Exact
 from realm.objectives.ict import Ict
+from realm.text.blocks import CorpusConfig, build_corpus
+from realm.text.sample import sample_path
 from tests.experiments.run_folders import job
 from tests.training.jobs import build_table
 
@@ -78,7 +80,7 @@ def test_a_run_started_from_a_fine_tuned_one_takes_its_index_over(table, tmp_pat
     [
         ("tower", "other parameters: fingerprint"),
         ("lengths", "another lengths: found"),
-        ("corpus", "of the corpus"),
+        ("corpus", "rows is 253, the corpus has 90"),
         ("nothing there", "found no generation"),
     ],
 )
@@ -90,10 +92,7 @@ def test_vectors_that_do_not_fit_are_refused_with_the_reason(table, tmp_path, ch
         lengths = (64, 96) if changed == "lengths" else stage.refresh.block_lengths
         made(tmp_path / "kept", stage, table, params, lengths=lengths)
     if changed == "corpus":
-        manifest = next((tmp_path / "kept").rglob("manifest.json"))
-        generation = GenerationStore(tmp_path / "kept", recipe_of(stage, table)).newest()
-        assert generation.path == manifest.parent
-        table = type("Other", (), {"fingerprint": "f" * 64, "path": table.path, "tokenizer": table.tokenizer})
+        table = build_corpus(CorpusConfig(str(sample_path("corpus")), limit=20, block_length=64), tmp_path / "corpus")
     with pytest.raises(PreflightError, match=f"refresh.vectors=.*{said}"):
         first_index("open_qa", stage, table, tmp_path / "run", {})
     assert not (tmp_path / "run" / "generations").exists()
