@@ -171,6 +171,15 @@ def to_json(config: Any, kind: Any = None) -> dict[str, Any]:
     return _converter().unstructure(config, unstructure_as=kind or type(config))
 
 
+def up_to_date(value: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """What `to_json` wrote, perhaps before the config had all its fields: these at their defaults, which always mean
+    what was done without them. As it is where it cannot be read."""
+    try:
+        return to_json(from_json(value, kind))
+    except Exception:  # cattrs raises groups of anything; the comparison that follows names the fields
+        return value
+
+
 def from_json(value: dict[str, Any], kind: Any) -> Any:
     """The config of type `kind` that `to_json` wrote; raises on unknown or missing fields."""
     return _converter().structure(value, kind)

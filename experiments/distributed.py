@@ -19,6 +19,7 @@ import jax
 from experiments import pipeline
 from experiments.arguments import UsageError, is_ours
 from experiments.config import Preset, to_json
+from experiments.first_index import check_vectors
 from experiments.preflight import preflight
 from realm.text.table import BlockTable
 from realm.training.processes import agreed, leads
@@ -58,6 +59,7 @@ def train_stages(preset: Preset, out: Path, existing: Existing) -> None:
             table = pipeline.open_corpus(preset, out)
             print(pipeline.corpus_line(table), file=sys.stderr)
             preflight(preset, table)
+            check_vectors(preset, table, out)
             write_json(out / "preset.json", to_json(preset))
             write_json(out / pipeline.STARTED, {"job": token, "processes": jax.process_count()})
         except Exception as error:

@@ -6,6 +6,8 @@ encoder or a REALM.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -51,9 +53,10 @@ def evaluate_encoder(
     """{"recall": a table, "intervals": row -> k -> interval over articles (null where there is no number), "seconds":
     of embedding, and what `RecallRows.to_json` has} of `hf:FOLDER`.
 
-    vectors: folder where they are kept, so that a killed measurement goes on, those of each encoder and corpus in a
-    folder of their own inside it; None: nowhere. dumps: folder for the ranks of each question; None: nowhere. Raises
-    WeightsError for a folder of something else, CorpusError for no corpus, EncoderError for blocks too long.
+    vectors: folder where they are kept, so that a killed measurement goes on and a job may start from them, those of
+    each encoder, corpus and setting in a folder of their own inside it; None: nowhere. dumps: folder for the ranks of
+    each question; None: nowhere. Raises WeightsError for a folder of something else, CorpusError for no corpus,
+    EncoderError for blocks too long.
     """
     table = BlockTable.open(corpus)
     if warning := check_vocabulary(spec, table):
@@ -73,9 +76,11 @@ def evaluate_encoder(
     found = {}
     if dumps is not None:
         dumps.mkdir(parents=True, exist_ok=True)
-    own = f"{fingerprint({'retriever': params['retriever']})[:12]}-{table.fingerprint[:12]}"
-    with kept_in(vectors and vectors / own) as folder:
-        store = GenerationStore(folder, replace(recipe_of(stage, table), index=Exact()))
+    recipe = replace(recipe_of(stage, table), index=Exact())
+    made_by = hashlib.sha256(json.dumps(recipe.settings(), sort_keys=True, default=str).encode()).hexdigest()
+    parts = fingerprint({"retriever": params["retriever"]}), table.fingerprint, made_by
+    with kept_in(vectors and vectors / "-".join(part[:12] for part in parts)) as folder:
+        store = GenerationStore(folder, recipe)
         made = make_generation(store, 0, params, _told(time.monotonic()))
         searcher, seconds = made.searcher(), made.manifest["seconds_embed"]
     q_QE = embed_questions(stage.objective, params, table, asked.questions)

@@ -137,10 +137,11 @@ def _write(run: Run, params: Params, layout: Layout, part: str | None, step: int
     tower, taken, said = _tower(params, part) if part != "joint" else None, {part}, ""
     if retriever is not None and retriever.shared and part != "joint":
         taken = {"query", "block"}
-    if layout == "sentence-encoder" and "block" in taken and retriever.block_segments == 2:
+    segments = {"sentence-encoder": 1, "embedder": 2}.get(layout)
+    if segments and "block" in taken and retriever.block_segments != segments:
         raise ExportError(
-            f"{run.folder} embeds its blocks in two segments, a sentence encoder in one: they would get other vectors. "
-            "Wanted --as bert, or a run with retriever.block_segments 1"
+            f"{run.folder} embeds its blocks with retriever.block_segments={retriever.block_segments}, {layout} does "
+            f"with {segments}: they would get other vectors. Wanted --as bert, or a run with that many"
         )
     if layout == "open-qa":
         vectors_NE, said = _vectors(run, step)

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Preset, Stage, to_json
-from experiments.first_index import first_index
+from experiments.config import Preset, Stage, to_json, up_to_date
+from experiments.first_index import check_vectors, first_index
 from experiments.measure import Measurement
 from experiments.preflight import preflight
 from experiments.recipe_of import recipe_of
@@ -71,6 +71,7 @@ def pretrain(preset: Preset, out: Path, existing: Existing, table_json: Path | N
         table = open_corpus(preset, out)
         print(corpus_line(table), file=sys.stderr)
         preflight(preset, table)
+        check_vectors(preset, table, out)
         write_json(out / "preset.json", to_json(preset))
         finished: dict[str, Path] = {}
         trained_here = 0.0
@@ -108,6 +109,7 @@ def claim(preset: Preset, out: Path, existing: Existing) -> None:
     elif existing == "overwrite":
         empty_folder(out, keep=LOCK, last="preset.json")
     else:
+        known = up_to_date(known, Preset)
         changed = [name for name in changed_fields(known, to_json(preset)) if name not in FREE_OF_A_JOB]
         if changed:
             raise RunFolderError(
@@ -189,7 +191,7 @@ def run_stage(
     folder = out / name
     if leads():
         run = RunFolder(folder, existing if folder.exists() else "refuse")
-        run.write_config(to_json(stage) | {"corpus": table.fingerprint})
+        run.write_config(to_json(stage) | {"corpus": table.fingerprint}, stage_up_to_date)
         done = run.done is not None
         if not done:
             first_index(name, stage, table, run.path, finished)
@@ -206,6 +208,12 @@ def run_stage(
     if stopped:
         raise Stopped(128 + stopped)
     return folder
+
+
+def stage_up_to_date(config: dict[str, Any]) -> dict[str, Any]:
+    """A stage's config.json, perhaps of an earlier version, as it is written now."""
+    own = {name: value for name, value in config.items() if name != "corpus"}
+    return up_to_date(own, Stage) | {"corpus": config.get("corpus")}
 
 
 def begun(folder: Path, job: int) -> dict[str, Any]:

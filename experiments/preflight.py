@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from pathlib import Path
 
 import jax
 
@@ -94,8 +93,6 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
             raise PreflightError(
                 f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
             )
-    if refresh.vectors is not None and not Path(refresh.vectors).is_dir():
-        raise PreflightError(f"{name}.refresh.vectors={refresh.vectors!r} is no folder")
     schedule, engine = parse_schedule(refresh.schedule), refresh.engine
     check_slices(recipe_of(stage, table), schedule, lambda: table.indexed)
     if not isinstance(engine, Sync):

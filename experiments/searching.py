@@ -12,9 +12,9 @@ from experiments.recipe_of import recipe_of
 from index_refresh.embed import Embedder, finish
 from index_refresh.generation import verify
 from index_refresh.recipe import Recipe
+from index_refresh.reuse import other_tower, retriever_of
 from index_refresh.store import GenerationStore
 from realm.index.exact import Exact
-from realm.models.tree_hash import tree_hash
 from realm.protocols import Hits, Params, Searcher
 from realm.text.table import BlockTable
 
@@ -38,26 +38,21 @@ def block_vectors(
     stage: Stage, params: Params, table: BlockTable, runs: Iterable[tuple[Stage, Path]]
 ) -> Iterable[np.ndarray]:
     """Every block's vector by the towers in `params`, as float32 shards in row order: read where a generation of one of
-    the `runs` (stage, folder) was made by the very block side of `params`, embedded now where none was.
+    the `runs` (stage, folder) was made by the very block tower of `params`, at whatever padded lengths; embedded now
+    where none was.
 
     Raises GenerationCorrupt where the files of such a generation are damaged.
     """
-    wanted = tree_hash(_block_side(params))
+    wanted = retriever_of(recipe_of(stage, table).settings()["objective"])
     for own, folder in runs:
-        recipe = recipe_of(own, table)
-        for generation in GenerationStore(folder, recipe).all():
-            same_recipe = generation.manifest["recipe"] == recipe.settings() and len(generation.documents()) == 1
-            if not same_recipe or recipe.vector_dtype != "float32":  # rounded, or of several steps
+        for generation in GenerationStore(folder, recipe_of(own, table)).all():
+            made = generation.manifest["recipe"]
+            if made["vector_dtype"] != "float32" or len(generation.documents()) > 1:  # rounded, or of several steps
                 continue
-            if tree_hash(_block_side(generation.query_params())) == wanted:
+            if retriever_of(made["objective"]) == wanted and not other_tower(generation, params):
                 verify(generation)
                 return generation.vectors()
     return embedded(stage, params, table)
-
-
-def _block_side(params: Params) -> Params:
-    """What a block's vector depends on: its own tower, or the shared one."""
-    return params["retriever"].get("block", params["retriever"])
 
 
 def exact_searcher(stage: Stage, params: Params, table: BlockTable) -> Searcher:

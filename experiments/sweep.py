@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from experiments.config import Preset, Stage, to_json
+from experiments.config import Preset, Stage, to_json, up_to_date
 from experiments.console import wide_console
 from experiments.pipeline import continued, locked, open_corpus, run_stage
 from experiments.preflight import preflight
@@ -75,6 +75,7 @@ def run_sweep(sweep: Sweep, name: str, out: Path, seeds: int, jobs: int, only: t
     chosen = [one for one in sweep.variants if not only or one in only or one == sweep.first]
     with locked(out):
         known, wanted = read_json(out / "preset.json"), to_json(sweep.preset)
+        known = known and up_to_date(known, Preset)
         if known is not None and changed_fields(known, wanted):
             raise SweepError(
                 f"{out} holds a sweep with other {', '.join(changed_fields(known, wanted))}: give another --out"

@@ -5,7 +5,7 @@ tower's parameters have the same fingerprint, and the retriever's configuration,
 type are the same, a row whose wordpieces the parent corpus has too (`realm.text.changed`) has the same vector, bit for
 bit. The query tower, and what else an objective says, of questions, beam or reader, count for nothing. Anything else
 embeds all.
-In the same way a stage whose retriever has not moved since the stage before takes over that one's whole index.
+In the same way a stage whose block tower is that of an earlier generation takes over its whole index.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ SAME = ("vector_dtype", "lengths", "batch_rows")  # of a recipe's settings: what
 NO_MATTER = ("init", "init_scale", "dropout", "attention_dropout", "shared")
 # Objectives that embed blocks by the same code, `dual_encoder`; any other is like itself alone.
 ALIKE = ("Ict", "Realm", "OpenQa")
+# Fields that came later, and what was done before them.
+BEFORE = {"retriever.block_segments": "2"}
 
 
 def retriever_of(objective: str) -> dict[str, str]:
@@ -65,6 +67,7 @@ def other_vectors(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     they do not."""
     pairs = {name: (found.get(name), wanted[name]) for name in SAME}
     theirs, ours = retriever_of(str(found.get("objective"))), retriever_of(wanted["objective"])
+    theirs = {name: one for name, one in BEFORE.items() if name in ours} | theirs
     pairs |= {name: (theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in theirs | ours}
     return "; ".join(f"another {name}: found {one}, wanted {two}" for name, (one, two) in pairs.items() if one != two)
 

@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -60,12 +61,13 @@ class RunFolder:
     def finish(self, outcome: dict[str, Any]) -> None:
         write_json(self.path / "done.json", outcome)
 
-    def write_config(self, config: dict[str, Any]) -> None:
-        """Writes config.json; on resume the configs must agree, and what differs is named."""
+    def write_config(self, config: dict[str, Any], up_to_date: Callable[[Any], Any] = lambda old: old) -> None:
+        """Writes config.json; on resume the configs must agree, and what differs is named. up_to_date: gives a config
+        that was written before it had all its fields the ones it lacks."""
         record = {"config": config, "argv": sys.argv, "environment": environment()}
         old = read_json(self.path / "config.json")
         if old is not None:
-            changed = changed_fields(old["config"], config)
+            changed = changed_fields(up_to_date(old["config"]), config)
             if changed:
                 raise RunFolderError(
                     f"{self.path}/config.json differs from this command in {', '.join(changed)}: a resumed run keeps "

@@ -1,4 +1,4 @@
-"""A pretrained encoder measured as it is: one segment, kept vectors, the same table as a run of ours."""
+"""A pretrained encoder measured as it is: a sentence encoder's one segment, kept vectors, a run's own table."""
 
 import json
 import shutil

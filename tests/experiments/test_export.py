@@ -74,7 +74,7 @@ def test_a_fine_tuned_run_is_one_folder_with_tower_reader_and_vectors(table, tmp
         ("ict", "cls", ["--as=masked-lm"], "stage ict has no joint encoder"),
         ("mlm", "cls", ["--as", "embedder"], "stage mlm has no query encoder"),
         ("ict", "cls", ["--as", "embedder", "--part", "joint"], "wanted one that embedder holds: query or block"),
-        ("ict", "mean", ["--as", "sentence-encoder"], "embeds its blocks in two segments"),
+        ("ict", "mean", ["--as", "sentence-encoder"], "block_segments=2, sentence-encoder does with 1"),
         ("realm", "cls", ["--layout", "open-qa"], "found no span reader"),
     ],
 )

@@ -142,9 +142,12 @@ def test_vectors_of_a_frozen_block_tower_are_taken_over_and_no_others(job, monke
     assert np.concatenate(list(kept)).tobytes() == np.concatenate(afresh).tobytes()
     moved = params | {"retriever": params["retriever"] | {"block": params["retriever"]["query"]}}
     assert block_vectors(run.stage, moved, run.table, [(run.stage, run.folder)]) is None
-    objective = dataclasses.replace(run.stage.objective, vectors="blocks", train_documents=True)
-    trained = dataclasses.replace(run.stage, objective=objective)
-    assert block_vectors(trained, params, run.table, [(trained, run.folder)]) is None
+    ict, own = open_run(job / "ict"), {"retriever": {"tower": params["retriever"]["block"]}}
+    shared = block_vectors(ict.stage, own, run.table, [(run.stage, run.folder)])
+    assert np.concatenate(list(shared)).tobytes() == np.concatenate(afresh).tobytes()
+    other = dataclasses.replace(run.stage.objective.retriever, pooling="cls")
+    stage = dataclasses.replace(run.stage, objective=dataclasses.replace(run.stage.objective, retriever=other))
+    assert block_vectors(stage, params, run.table, [(run.stage, run.folder)]) is None
 
 
 def test_a_reader_may_start_from_other_weights_than_the_retriever():

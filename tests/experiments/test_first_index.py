@@ -1,13 +1,13 @@
 """A stage's first index from vectors that are there: the same bits as embedding would give, or a plain refusal."""
 
+import shutil
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.first_index import first_index
-from experiments.preflight import preflight
+from experiments.first_index import check_vectors, first_index
 from experiments.presets import PRESETS
 from experiments.recipe_of import recipe_of
 from experiments.warm_start import PreflightError
@@ -98,7 +98,51 @@ def test_vectors_that_do_not_fit_are_refused_with_the_reason(table, tmp_path, ch
     assert not (tmp_path / "run" / "generations").exists()
 
 
-def test_a_folder_that_is_not_there_is_refused_before_any_work(table):
-    preset = replace(PRESETS["tiny_open"](), questions=None, ict=None, open_qa=stage_of(vectors="nowhere"))
-    with pytest.raises(PreflightError, match="open_qa.refresh.vectors='nowhere' is no folder"):
-        preflight(preset, table)
+def test_a_damaged_folder_is_passed_over_where_another_fits(table, tmp_path, capsys):
+    stage = stage_of(vectors=str(tmp_path / "kept"))
+    params = stage.objective.init(jax.random.key(stage.training.seed))
+    damaged = made(tmp_path / "kept" / "a", stage, table, params)
+    (damaged.path / "manifest.json").write_text("{")
+    fits = made(tmp_path / "kept" / "b", stage, table, params)
+    first_index("open_qa", stage, table, tmp_path / "run", {})
+    assert f"index taken over from {fits.path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["damaged", "of another corpus"])
+def test_a_run_to_start_from_without_a_usable_index_costs_the_embedding_and_no_more(table, tmp_path, capsys, wrong):
+    run, stage, params = job(tmp_path / "first", table, PRESETS["tiny_open"](), "open_qa", "mean")
+    earlier = made(run / "open_qa", stage, table, params)
+    stage = replace(stage, warm_start={"retriever": f"run:{run / 'open_qa'}"})
+    if wrong == "damaged":
+        shard = earlier.path / earlier.manifest["shards"][0]["file"]
+        shard.write_bytes(shard.read_bytes()[:-1])
+    else:
+        table = build_corpus(CorpusConfig(str(sample_path("corpus")), limit=20, block_length=64), tmp_path / "corpus")
+    first_index("open_qa", stage, table, tmp_path / "second", {})
+    assert "no vectors taken over: " in capsys.readouterr().err
+    assert made(tmp_path / "second", stage, table, params).manifest["rows"] == table.indexed
+
+
+def test_the_index_of_other_settings_gives_its_vectors(table, tmp_path, capsys):
+    run, stage, params = job(tmp_path / "first", table, PRESETS["tiny_open"](), "open_qa", "mean")
+    earlier = made(run / "open_qa", stage, table, params, shard_rows=16)
+    stage = replace(stage, warm_start={"retriever": f"run:{run / 'open_qa'}"})
+    first_index("open_qa", stage, table, tmp_path / "second", {})
+    assert f"{table.indexed} vectors taken over from {earlier.path}" in capsys.readouterr().err
+    new = GenerationStore(tmp_path / "second", recipe_of(stage, table)).newest()
+    assert vectors(new).tobytes() == vectors(earlier).tobytes()
+
+
+def test_what_is_named_is_looked_at_before_any_stage_trains_and_not_again(table, tmp_path):
+    def job_of(vectors):
+        return replace(PRESETS["tiny_open"](), open_qa=stage_of(vectors=str(vectors)))
+
+    with pytest.raises(PreflightError, match="nowhere' has no vectors that fit; found no generation"):
+        check_vectors(job_of(tmp_path / "nowhere"), table, tmp_path / "run")
+    preset = job_of(tmp_path / "kept")
+    tower = preset.open_qa.objective.init(jax.random.key(77))  # perhaps what an earlier stage will end with
+    made(tmp_path / "kept", preset.open_qa, table, tower)
+    check_vectors(preset, table, tmp_path / "run")
+    made(tmp_path / "run" / "open_qa", preset.open_qa, table, tower)
+    shutil.rmtree(tmp_path / "kept")
+    check_vectors(preset, table, tmp_path / "run")

@@ -1,5 +1,6 @@
 """The folder of a main job: whose it is, what `--overwrite` may delete, and how a stopped job ends."""
 
+import dataclasses
 import os
 import signal
 
@@ -7,10 +8,10 @@ import pytest
 
 from experiments.cli import main
 from experiments.config import to_json
-from experiments.pipeline import locked, pretrain
+from experiments.pipeline import claim, locked, pretrain, stage_up_to_date
 from experiments.presets import PRESETS
 from realm.training.metrics import ProgressLine
-from realm.training.run_folder import RunFolderError, write_json
+from realm.training.run_folder import RunFolder, RunFolderError, write_json
 
 
 class Claimed(Exception):
@@ -85,6 +86,26 @@ def test_an_overwrite_that_was_killed_leaves_a_job_that_goes_on(job, monkeypatch
         pretrain(PRESETS["tiny"](), job, "resume")
     with pytest.raises(Claimed, match=r"\['.lock'\]"):
         pretrain(PRESETS["tiny"](), job, "overwrite")
+
+
+def test_a_job_of_before_a_field_goes_on_and_a_changed_field_is_named(tmp_path):
+    """`block_segments` came later; what was done without it is its default."""
+    preset = PRESETS["tiny_open"]()
+    known, stage = to_json(preset), to_json(preset.open_qa) | {"corpus": "c"}
+    for config in (known["open_qa"], known["ict"], stage):
+        del config["objective"]["retriever"]["block_segments"]
+    write_json(tmp_path / "preset.json", known)
+    claim(preset, tmp_path, "resume")
+    retriever = dataclasses.replace(preset.open_qa.objective.retriever, block_segments=1)
+    objective = dataclasses.replace(preset.open_qa.objective, retriever=retriever)
+    one = dataclasses.replace(preset, open_qa=dataclasses.replace(preset.open_qa, objective=objective))
+    with pytest.raises(RunFolderError, match=r"differs from this command in open_qa\.objective\.retriever\.block_seg"):
+        claim(one, tmp_path, "resume")
+    RunFolder(tmp_path / "open_qa", "refuse").write_config(stage)
+    again = RunFolder(tmp_path / "open_qa", "resume")
+    again.write_config(to_json(preset.open_qa) | {"corpus": "c"}, stage_up_to_date)
+    with pytest.raises(RunFolderError, match="differs from this command in corpus"):
+        again.write_config(to_json(preset.open_qa) | {"corpus": "d"}, stage_up_to_date)
 
 
 @pytest.mark.parametrize("existing", ["refuse", "resume", "overwrite"])

@@ -167,6 +167,11 @@ def test_a_manifest_from_before_a_field_is_understood():
     assert before != repr(now)
     rest = {"vector_dtype": "float32", "lengths": [48], "batch_rows": 4}
     assert other_vectors(rest | {"objective": before}, rest | {"objective": repr(now)}) == ""
+    segments = {"objective": before.replace("block_segments=2, ", "")}
+    assert segments["objective"] != before and other_vectors(rest | segments, rest | {"objective": repr(now)}) == ""
+    one = replace(now, retriever=replace(now.retriever, block_segments=1))
+    said = other_vectors(rest | segments, rest | {"objective": repr(one)})
+    assert said == "another retriever.block_segments: found 2, wanted 1"
     older = before.replace("norm_epsilon=0.001, ", "", 1)  # nothing tells what this one was
     said = other_vectors(rest | {"objective": older}, rest | {"objective": repr(now)})
     assert said == "another retriever.norm_epsilon: found nothing, wanted 0.001"

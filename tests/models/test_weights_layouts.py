@@ -39,7 +39,12 @@ def test_a_realm_embedder_fills_a_tower(tmp_path):
     same(tower, QUERY)
     assert (report.layout, report.missing, report.initialised) == ("RealmEmbedder", (), ())
     assert report.unused == tuple(LEFT_OVER)  # its output layer is no copy of the words, and nobody's concern
-    assert bert_config(spec) == BERT and tower_settings(spec) == {"width": 6, "pooling": "cls", "norm_epsilon": 1e-3}
+    assert bert_config(spec) == BERT and tower_settings(spec) == {
+        "width": 6,
+        "pooling": "cls",
+        "block_segments": 2,
+        "norm_epsilon": 1e-3,
+    }
     joint, report = load_bert(spec, BERT)
     same(joint, {"bert": QUERY["bert"]})
     assert report.initialised == ("head",) and set(LEFT_OVER) < set(report.unused)

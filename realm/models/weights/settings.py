@@ -71,7 +71,8 @@ def tower_settings(spec: str) -> dict[str, Any]:
         if f"{layout.query}cls.dense.weight" not in source.names:
             return {}
         width = len(source.read(f"{layout.query}cls.dense.bias"))
-    return {"width": width, "pooling": "cls", "norm_epsilon": found.get(PROJECTION_EPSILON_NAME, PROJECTION_EPSILON)}
+    epsilon = found.get(PROJECTION_EPSILON_NAME, PROJECTION_EPSILON)
+    return {"width": width, "pooling": "cls", "block_segments": 2, "norm_epsilon": epsilon}
 
 
 def reader_settings(spec: str) -> dict[str, Any]:
