@@ -7,7 +7,6 @@ by links, where the index is of the same settings too; otherwise the vectors, an
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -18,7 +17,7 @@ from experiments.warm_start import PreflightError, initial_params, is_run, run_f
 from index_refresh.claim import RefresherTaken
 from index_refresh.generation import Generation, GenerationCorrupt, GenerationMismatch
 from index_refresh.recipe import Recipe
-from index_refresh.reuse import carry_over, other_tower, other_vectors, refresh_edited
+from index_refresh.reuse import carry_over, refresh_edited, unlike
 from index_refresh.store import GenerationStore
 from realm.protocols import Params
 from realm.text.table import BlockTable
@@ -46,41 +45,49 @@ def first_index(name: str, stage: Stage, table: BlockTable, folder: Path, finish
     They are those of `refresh.vectors`, or else of the stage or run that the retriever comes from, if its block tower
     made its newest index. Raises PreflightError where `refresh.vectors` has nothing that fits.
     """
-    named, source = stage.refresh.vectors, _source(stage, finished)
-    if not stage.objective.candidates or (named is None and source is None):
+    if not stage.objective.candidates:
         return
     recipe = recipe_of(stage, table)
     if GenerationStore(folder, recipe).numbers():
         return
-    params = {"retriever": jax.device_get(initial_params(stage, finished)["retriever"])}
     try:
-        if named is not None:
-            _taken(name, _fitting(name, named, recipe, params), recipe, folder, params)
-            return
-        for found in _generations(source, recipe):
-            if not isinstance(found, Generation):
-                raise found
-            if not _unlike(found, recipe, params):
-                _taken(name, found, recipe, folder, params)
+        if stage.refresh.vectors is not None:
+            params = _retriever(stage, finished)
+            _taken(name, _fitting(name, stage.refresh.vectors, recipe, params), recipe, folder, params)
+        else:
+            _taken_from_source(name, stage, recipe, folder, finished)
     except RefresherTaken as error:  # one of an External engine is there first, and embeds the corpus itself
-        print(f"{name:13s}  no vectors taken over: {error}", file=sys.stderr)
+        _said(name, f"no vectors taken over: {error}")
+
+
+def _taken_from_source(name: str, stage: Stage, recipe: Recipe, folder: Path, finished: dict[str, Path]) -> None:
+    """Nothing where the retriever comes from nowhere, or from what has no index that fits; the corpus is embedded."""
+    source = stage.warm_start.get("retriever", "")
+    run = run_folder(source) if is_run(source) else finished.get(source)
+    try:
+        earlier = run and GenerationStore(run, recipe).newest()
+        if earlier is None:
+            return
+        params = _retriever(stage, finished)
+        if not unlike(earlier, recipe, params):
+            _taken(name, earlier, recipe, folder, params)
     except UNFIT as error:
-        if named is not None:
-            raise
-        print(f"{name:13s}  no vectors taken over: {error}", file=sys.stderr)
+        _said(name, f"no vectors taken over: {error}")
+
+
+def _retriever(stage: Stage, finished: dict[str, Path]) -> Params:
+    return {"retriever": jax.device_get(initial_params(stage, finished)["retriever"])}
 
 
 def _taken(name: str, earlier: Generation, recipe: Recipe, folder: Path, params: Params) -> None:
     made = carry_over(earlier, recipe, folder, params)
     rows = made.manifest["rows"] if made else refresh_edited(earlier, recipe, folder, params, step=0).reused
     what = "index" if made else f"{rows} vectors"
-    print(f"{name:13s}  {what} taken over from {earlier.path}: of the same block tower", file=sys.stderr)
+    _said(name, f"{what} taken over from {earlier.path}: of the same block tower")
 
 
-def _source(stage: Stage, finished: dict[str, Path]) -> Path | None:
-    """The run folder that the retriever comes from, if any."""
-    source = stage.warm_start.get("retriever", "")
-    return run_folder(source) if is_run(source) else finished.get(source)
+def _said(name: str, text: str) -> None:
+    print(f"{name:13s}  {text}", file=sys.stderr)
 
 
 def _fitting(name: str, path: str, recipe: Recipe, params: Params | None) -> Generation:
@@ -88,31 +95,16 @@ def _fitting(name: str, path: str, recipe: Recipe, params: Params | None) -> Gen
     whatever tower where params are None."""
     wrong = []
     for folder in (Path(path), *sorted(one for one in Path(path).glob("*") if one.is_dir())):
-        for found in _generations(folder, recipe):
-            try:
-                reason = _unlike(found, recipe, params) if isinstance(found, Generation) else str(found)
-            except UNFIT as error:
-                reason = str(error)
+        try:
+            found = GenerationStore(folder, recipe).newest()
+            if found is None:
+                continue
+            reason = unlike(found, recipe, params)
             if not reason:
                 return found
-            wrong.append(f"{found.path}: {reason}" if isinstance(found, Generation) else reason)
+            wrong.append(f"{found.path}: {reason}")
+        except UNFIT as error:
+            wrong.append(str(error))
     raise PreflightError(
         f"{name}.refresh.vectors={path!r} has no vectors that fit; found {'; '.join(wrong) or 'no generation'}"
     )
-
-
-def _generations(folder: Path, recipe: Recipe) -> Iterator[Generation | Exception]:
-    """The newest generation of a folder, if it has any; or why it cannot be used."""
-    try:
-        if (found := GenerationStore(folder, recipe).newest()) is not None:
-            yield found
-    except UNFIT as error:
-        yield error
-
-
-def _unlike(found: Generation, recipe: Recipe, params: Params | None) -> str:
-    """Why the vectors of a generation are not those that the recipe would make; empty where they are."""
-    if len(found.documents()) > 1:
-        return "a rolling index, whose vectors are of several steps"
-    other = other_vectors(found.manifest["recipe"], recipe.settings())
-    return other or (other_tower(found, params) if params is not None else "")

@@ -43,13 +43,13 @@ def block_vectors(
 
     Raises GenerationCorrupt where the files of such a generation are damaged.
     """
-    wanted = retriever_of(recipe_of(stage, table).settings()["objective"])
+    wanted, tower = retriever_of(recipe_of(stage, table).settings()["objective"]), {"retriever": params["retriever"]}
     for own, folder in runs:
         for generation in GenerationStore(folder, recipe_of(own, table)).all():
             made = generation.manifest["recipe"]
             if made["vector_dtype"] != "float32" or len(generation.documents()) > 1:  # rounded, or of several steps
                 continue
-            if retriever_of(made["objective"]) == wanted and not other_tower(generation, params):
+            if retriever_of(made["objective"]) == wanted and not other_tower(generation, tower):
                 verify(generation)
                 return generation.vectors()
     return embedded(stage, params, table)

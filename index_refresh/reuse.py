@@ -41,8 +41,8 @@ BEFORE = {"retriever.block_segments": "2"}
 
 def retriever_of(objective: str) -> dict[str, str]:
     """What of an objective makes a block's vector, from its repr as manifests hold it: its class, unless it is of those
-    that embed alike, and the retriever's fields by path. An objective without a retriever, or with a repr that is no
-    expression, counts as a whole."""
+    that embed alike, and the retriever's fields by path, those that came later as they were before. An objective
+    without a retriever, or with a repr that is no expression, counts as a whole."""
     try:
         call = ast.parse(objective, mode="eval").body
     except SyntaxError:
@@ -51,7 +51,7 @@ def retriever_of(objective: str) -> dict[str, str]:
     if not found or not isinstance(found[0], ast.Call):
         return {"objective": objective}
     name = ast.unparse(call.func)
-    return {"objective": "dual encoder" if name in ALIKE else name} | dict(_fields(found[0], "retriever"))
+    return {"objective": "dual encoder" if name in ALIKE else name} | BEFORE | dict(_fields(found[0], "retriever"))
 
 
 def _fields(call: ast.Call, path: str) -> Iterator[tuple[str, str]]:
@@ -67,13 +67,13 @@ def other_vectors(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     they do not."""
     pairs = {name: (found.get(name), wanted[name]) for name in SAME}
     theirs, ours = retriever_of(str(found.get("objective"))), retriever_of(wanted["objective"])
-    theirs = {name: one for name, one in BEFORE.items() if name in ours} | theirs
     pairs |= {name: (theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in theirs | ours}
     return "; ".join(f"another {name}: found {one}, wanted {two}" for name, (one, two) in pairs.items() if one != two)
 
 
 def other_tower(earlier: Generation, params: Params) -> str:
-    """Why `params` embed blocks by another tower than an earlier generation's did; empty where by the same.
+    """Why `params` = {'retriever': tree} embed blocks by another tower than an earlier generation's did; empty where by
+    the same.
 
     Of two towers only the block's counts. Raises GenerationCorrupt where the earlier parameters are damaged.
     """
@@ -84,6 +84,16 @@ def other_tower(earlier: Generation, params: Params) -> str:
     if None not in towers and snapshot.fingerprint(towers[0]) == snapshot.fingerprint(towers[1]):
         return ""
     return f"other parameters: fingerprint {wanted[:12]}, {earlier} has {found[:12]}"
+
+
+def unlike(earlier: Generation, recipe: Recipe, params: Params | None) -> str:
+    """Why the vectors of an earlier generation are not those that `recipe` makes with `params`, or where these are None
+    with the right ones; empty where they are. Which corpus they are of is another question. Raises as `other_tower`."""
+    if len(earlier.documents()) > 1:
+        return f"{earlier} rolls: its vectors are of several steps"
+    if other := other_vectors(earlier.manifest["recipe"], recipe.settings()):
+        return f"{other} ({earlier})"
+    return "" if params is None else other_tower(earlier, params)
 
 
 class Reuse(NamedTuple):
@@ -106,12 +116,8 @@ def reusable(recipe: Recipe, table: Table, params: Params, earlier: Generation) 
 
     params: {'retriever': tree}, those to embed with. Raises GenerationCorrupt where the earlier vectors are damaged.
     """
-    if other := other_tower(earlier, params):
+    if other := unlike(earlier, recipe, params):
         return None, other
-    if other := other_vectors(earlier.manifest["recipe"], recipe.settings()):
-        return None, f"{other} ({earlier})"
-    if len(earlier.documents()) > 1:
-        return None, f"{earlier} rolls: its vectors are of several steps"
     old = earlier.recipe.open_table()
     if old.tokenizer.fingerprint != table.tokenizer.fingerprint:
         return None, "another vocabulary"
@@ -191,11 +197,11 @@ def carry_over(earlier: Generation, recipe: Recipe, out: str | Path, params: Par
         "tokenizer_fingerprint": store.table.tokenizer.fingerprint,
     }
     found, settings = manifest["recipe"], recipe.settings()
-    same = not other_vectors(found, settings) and found | {"objective": settings["objective"]} == settings
+    same = found | {"objective": settings["objective"]} == settings
     began = store.numbers() or any(store.folder.glob(".aside-*"))  # a draft alone is what a kill left of this very call
     if began or recipe.slices > 1 or not same or not wanted.items() <= manifest.items():
         return None
-    if len(earlier.documents()) > 1 or other_tower(earlier, params):
+    if unlike(earlier, recipe, params):
         return None
     verify(earlier)
     out.mkdir(parents=True, exist_ok=True)
