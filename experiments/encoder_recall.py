@@ -81,7 +81,7 @@ def evaluate_encoder(
     parts = fingerprint({"retriever": params["retriever"]}), table.fingerprint, made_by
     with kept_in(vectors and vectors / "-".join(part[:12] for part in parts)) as folder:
         store = GenerationStore(folder, recipe)
-        made = make_generation(store, 0, params, _told(time.monotonic()))
+        made = make_generation(store, 0, params, told(time.monotonic()))
         searcher, seconds = made.searcher(), made.manifest["seconds_embed"]
     q_QE = embed_questions(stage.objective, params, table, asked.questions)
     found["encoder"] = search_all(searcher, q_QE, max(KS))
@@ -112,14 +112,15 @@ def kept_in(folder: Path | None) -> Iterator[Path]:
             yield Path(gone)
 
 
-def _told(began: float) -> Callable[[str, int, int], None]:
-    told = began
+def told(began: float) -> Callable[[str, int, int], None]:
+    """Says on stderr how far an embedding that began then has come, every 15 seconds."""
+    last = began
 
     def tick(phase: str, done: int, total: int) -> None:
-        nonlocal told
+        nonlocal last
         now = time.monotonic()
-        if now - told > 15 or done == total:
-            told = now
+        if now - last > 15 or done == total:
+            last = now
             print(f"{phase} {done} of {total} blocks, {now - began:.0f} s", file=sys.stderr, flush=True)
 
     return tick

@@ -17,6 +17,7 @@ from experiments.config import Preset, Stage
 from experiments.console import wide_console
 from experiments.dump_places import RETRIEVERS
 from experiments.heldout_words import masked_words, masked_words_line
+from experiments.last_index import last_index
 from experiments.open_answers import AnswerTable, StoredRows, frozen_proof
 from experiments.questions import KS, QuestionSet, asked_of, embed_questions
 from experiments.recall_rows import RecallRows
@@ -88,6 +89,8 @@ class Measurement:
         hits, started, scores = {}, None, None
         rows = RecallRows(asked, self.recall, self._last()) if asked else None
         for name, stage, params, step in self._towers(every=bool(asked or clozes)):
+            if step is not None:
+                last_index(name, stage, params, step, table, self.finished[name])
             searcher = cache(partial(self._searcher, stage, params))
             if asked:
                 if name in ("start", "open_qa"):  # the reader wants the vectors too

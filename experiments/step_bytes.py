@@ -83,7 +83,8 @@ def abstract_batch(stage: Stage, table: BlockTable, rows: int, units: Units | No
     """Shapes of the largest batch of `rows` examples: longest padding, every candidate another block."""
     objective, length = stage.objective, max(stage.objective.batch_lengths)
     units = objective.units(table) if units is None else units
-    small = min(SMALL, len(units))
+    in_batch = getattr(objective, "vectors", None) == "batch"  # its beams are as wide as the batch
+    small = min(rows if in_batch else SMALL, len(units))
     examples = [objective.example(units[number], example_rng(0, 0, number), length) for number in range(small)]
     batch, longest = collate(examples), 0
     if objective.candidates:
@@ -91,7 +92,7 @@ def abstract_batch(stage: Stage, table: BlockTable, rows: int, units: Units | No
         id_BK = np.arange(small * k, dtype=np.int32).reshape(small, k) % table.indexed
         id_BK[:, 0] = NULL
         found = Candidates(id_BK, np.ones_like(id_BK, bool), np.zeros(small, bool))
-        retrieval = Retrieval(table, candidates=k, block_lengths=objective.block_lengths, multiple=1)
+        retrieval = Retrieval(table, candidates=k, block_lengths=objective.block_lengths, multiple=1, one_shape=True)
         batch = objective.found(batch, retrieval.retrieved(found, lambda: _Zeros(stage)))
     return {
         name: _shape(name, np.asarray(array), small, rows, longest)

@@ -37,20 +37,25 @@ def beam_vectors(vectors: Vectors, id_BL: np.ndarray, valid_BL: np.ndarray, size
 
 
 def gold_spans(
-    places: AnswerPlaces, id_BK: np.ndarray, ready: Arrays, answers_B: Sequence[Iterable[str]], widths: int
+    places: AnswerPlaces,
+    id_BL: np.ndarray,
+    match_BK: np.ndarray,
+    ready: Arrays,
+    answers_B: Sequence[Iterable[str]],
+    widths: int,
 ) -> np.ndarray:
     """gold_BKWT bool: entry (w, t) is True where wordpieces t .. t + w of the body are an answer of the question.
 
-    All matches of all answers, in every block that `ready["correct_BL"]` says holds one, as far as the body goes in
+    match_BK: which of the first K blocks id_BL hold one. All matches of all answers, as far as the body goes in
     `ready["block_token_UT"]` and spans of `widths` wordpieces reach. T: the columns of a body there.
     """
     T = ready["block_token_UT"].shape[1] - 2
-    gold_BKWT = np.zeros((*id_BK.shape, widths, T), bool)
+    gold_BKWT = np.zeros((*match_BK.shape, widths, T), bool)
     body_length_U = ready["block_length_U"] - ready["block_body_U"] - 1
     # A block without any token match has no span: only the others are laid open.
-    for b, k in np.argwhere(ready["correct_BL"][:, : id_BK.shape[1]]):
+    for b, k in np.argwhere(match_BK):
         length = body_length_U[ready["slot_BK"][b, k]]
-        for start, end in places.spans(id_BK[b, k], answers_B[b]):
+        for start, end in places.spans(id_BL[b, k], answers_B[b]):
             if end <= length and end - start <= widths:
                 gold_BKWT[b, k, end - start - 1, start] = True
     return gold_BKWT

@@ -18,6 +18,7 @@ import numpy as np
 
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
 from realm.models.span_reader import SpanReaderConfig, span_reader
+from realm.objectives.batch_beam import batch_beam
 from realm.objectives.beam import beam_vectors, gold_spans
 from realm.objectives.marginal import MASKED, log_prior
 from realm.objectives.realm import ObjectiveError, block_arrays, reader_inputs
@@ -35,10 +36,12 @@ class OpenQa:
     questions: a file in any known format, `FORMAT:PATH`, `PATH#SET`, or `sample:questions`. beam: blocks that the
     retriever is taught on (any number from the corpus's up means all); read: how many of them the reader reads;
     read_in_training: how many it learns from, None for the same (fewer make a cheaper step). vectors: `index` scores
-    the stored vectors, which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam.
-    train_documents: the block side learns too (with `blocks`, and an index that is refreshed). block_score: whether a
-    span's score has its block's in it. batch_lengths: padded question lengths; block_lengths: padded lengths of what is
-    read.
+    the stored vectors, which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam; `batch`
+    (DPR) embeds what the batch's questions bring along, what each reads, a right block and the first `negatives` of its
+    beam without an answer, and scores every question against all of them (answers are found by stored vectors).
+    train_documents: the block side learns too (not with `index`; the index is to be refreshed, where more than its best
+    wrong blocks hangs on it). block_score: whether a span's score has its block's in it. batch_lengths: padded question
+    lengths; block_lengths: padded lengths of what is read, and of what `blocks` and `batch` embed.
     """
 
     items: ClassVar[Items] = "blocks"
@@ -48,7 +51,8 @@ class OpenQa:
     beam: int = 5000
     read: int = 5
     read_in_training: int | None = None
-    vectors: Literal["index", "blocks"] = "index"
+    vectors: Literal["index", "blocks", "batch"] = "index"
+    negatives: int = 1
     train_documents: bool = False
     block_score: bool = True
     batch_lengths: tuple[int, ...] = (64,)
@@ -68,10 +72,12 @@ class OpenQa:
                 f"found a question of {max(self.batch_lengths)} and a block of {max(self.block_lengths)} wordpieces, "
                 f"{places} places together, and joint.bert.positions={self.joint.bert.positions}: shorten one of them"
             )
+        if self.negatives < 0:
+            raise ObjectiveError(f"found negatives={self.negatives}, wanted 0 or more")
         if self.train_documents and self.vectors == "index":
             raise ObjectiveError(
                 "found train_documents=True and vectors='index': stored vectors teach their tower nothing, wanted "
-                "vectors='blocks'"
+                "vectors='batch', or 'blocks' for a small beam"
             )
         if self.retriever.shared and not self.train_documents:
             raise ObjectiveError(
@@ -119,15 +125,14 @@ class OpenQa:
         return QuestionUnits.read(self.questions, corpus, max_tokens=self.batch_lengths[-1], heldout=heldout)
 
     def example(self, unit: QuestionUnit, rng: np.random.Generator | None, length: int) -> Arrays:
-        """[CLS] question [SEP]; the answers travel as `host_answers`, which no device ever sees."""
+        """[CLS] question [SEP]; its answers and its document's rows travel as `host_` arrays, which no device sees."""
         token_BT, length_B = pack_queries([unit.token_T], length, unit.special)
-        answers = np.empty((), object)
-        answers[()] = unit.answers
         return {
             "query_token_T": token_BT[0],
             "query_length": length_B[0],
             "own": np.int32(-1),
-            "host_answers": answers,
+            "host_answers": _whole(unit.answers),
+            "host_rows": _whole(unit.row_R),
         }
 
     def embed_queries(self, params: Params, batch: Arrays, key: Any = None) -> jax.Array:
@@ -146,20 +151,29 @@ class OpenQa:
         """The batch with its beam: blocks to read, vectors to score, and, where answers are known, what is correct.
 
         slot_BK, and for stored vectors vector_UE and vector_slot_BL; valid_BL, correct_BL; gold_BKWT marks the spans
-        that are an answer, every match of every one, within the block as it is packed.
+        that are an answer, every match of every one, within the block as it is packed. In-batch also ignored_BL, see
+        `batch_beam`.
         """
         id_BL, valid_BL = (array[:, 1:] for array in retrieved.candidates[:2])
-        read = self.trained_read if "host_answers_B" in batch else self.read
-        packed = retrieved.pack(1 + (read if self.vectors == "index" else self.beam))
-        ready = batch | {name: packed[name] for name in ("block_token_UT", "block_length_U", "block_body_U")}
-        ready |= {"slot_BK": packed["slot_BK"][:, 1:], "valid_BL": valid_BL}
-        if self.vectors == "index":
-            ready |= beam_vectors(retrieved.vectors, id_BL, valid_BL, retrieved.sizes)
-        if "host_answers_B" in batch:
-            answers_B = batch["host_answers_B"]
-            ready["correct_BL"] = retrieved.places.match(id_BL, valid_BL, answers_B)
+        told = "host_answers_B" in batch
+        read = self.trained_read if told else self.read
+        if told and self.vectors == "batch":
+            beam, match_BK = batch_beam(
+                retrieved, batch["host_answers_B"], batch["host_rows_B"], read=read, negatives=self.negatives
+            )
+            ready = batch | beam
+        else:
+            packed = retrieved.pack(1 + (self.beam if self.vectors == "blocks" else read))
+            ready = batch | {name: packed[name] for name in ("block_token_UT", "block_length_U", "block_body_U")}
+            ready |= {"slot_BK": packed["slot_BK"][:, 1:], "valid_BL": valid_BL}
+            if self.vectors != "blocks":
+                ready |= beam_vectors(retrieved.vectors, id_BL, valid_BL, retrieved.sizes)
+            if told:
+                ready["correct_BL"] = retrieved.places.match(id_BL, valid_BL, batch["host_answers_B"])
+                match_BK = ready["correct_BL"][:, :read]
+        if told:
             ready["gold_BKWT"] = gold_spans(
-                retrieved.places, id_BL[:, :read], ready, answers_B, self.joint.answer_length
+                retrieved.places, id_BL, match_BK, ready, batch["host_answers_B"], self.joint.answer_length
             )
         return ready
 
@@ -167,11 +181,11 @@ class OpenQa:
         """score_BL: inner products of the current questions with the beam's blocks, without temperature."""
         query_key, block_key = (None, None) if key is None else jax.random.split(key)
         q_BE = self.embed_queries(params, batch, query_key)
-        if self.vectors == "index":
+        if "vector_UE" in batch:
             v_UE, slot_BL = batch["vector_UE"], batch["vector_slot_BL"]
         elif self.train_documents:
             v_UE, slot_BL = self.embed_items(params, block_arrays(batch), block_key), batch["slot_BK"]
-        else:  # as the index would have them: no dropout, no gradient
+        else:  # a frozen tower's, as the index would have them: no dropout, no gradient
             v_UE, slot_BL = jax.lax.stop_gradient(self.embed_items(params, block_arrays(batch))), batch["slot_BK"]
         # As precise as the exact index: scores near 128 lose whole units in TF32 or bf16 passes.
         score_BU = jnp.einsum("be,ue->bu", q_BE, v_UE, precision=jax.lax.Precision.HIGHEST)
@@ -199,21 +213,22 @@ class OpenQa:
         return score_BKWT, valid_BKWT & batch["valid_BL"][:, :read, None, None]
 
     def loss(self, params: Params, batch: Arrays, key: Any) -> tuple[jax.Array, Metrics]:
-        """Negative log-likelihood of retriever and reader in nats, a mean over the questions that have a correct block.
+        """Negative log-likelihood of retriever and reader in nats, a mean over the questions with anything correct.
 
         no_correct_block, no_correct_span: shares of all questions, whose part of the loss is 0. retriever_loss,
         reader_loss: the two parts. top_block, top_span: share of all questions where the best one is correct.
         """
         score_key, reader_key = (None, None) if key is None else jax.random.split(key)
         score_BL = self.beam_scores(params, batch, score_key)
-        blocks = marginal_log_likelihood(score_BL, batch["valid_BL"], batch["correct_BL"])
+        valid_BL = batch["valid_BL"] & ~batch.get("ignored_BL", jnp.zeros((), bool))
+        blocks = marginal_log_likelihood(score_BL, valid_BL, batch["correct_BL"])
         score_BKWT, valid_BKWT = self.span_scores(params, batch, score_BL, reader_key, self.trained_read)
         gold_BX, score_BX, valid_BX = (a.reshape(len(a), -1) for a in (batch["gold_BKWT"], score_BKWT, valid_BKWT))
         spans = marginal_log_likelihood(score_BX, valid_BX, gold_BX)
-        # A correct span stands in a correct block, so these are all the questions there is anything to learn from.
-        count = blocks.found_B.sum().astype(jnp.float32)
+        # A correct span stands in a correct block, or in one that is ignored: a question is one for either part.
+        count = (blocks.found_B | spans.found_B).sum().astype(jnp.float32)
         parts = [-likelihood.log_prob_B.sum() / jnp.maximum(count, 1.0) for likelihood in (blocks, spans)]
-        top_B1 = jnp.where(batch["valid_BL"], score_BL, MASKED).argmax(axis=1)[:, None]
+        top_B1 = jnp.where(valid_BL, score_BL, MASKED).argmax(axis=1)[:, None]
         best_B1 = jnp.where(valid_BX, score_BX, MASKED).argmax(axis=1)[:, None]
         return parts[0] + parts[1], {
             "weight": count,
@@ -240,3 +255,10 @@ class OpenQa:
             "block_log_prob_Bn": jnp.take_along_axis(log_prior(score_BL, batch["valid_BL"]), best.block_Bn, axis=1),
             "span_log_prob_Bn": best.log_prob_Bn - jnp.take_along_axis(log_block_BK, best.block_Bn, axis=1),
         }
+
+
+def _whole(value: Any) -> np.ndarray:
+    """An array of one object, so that a batch stacks objects, whatever they hold."""
+    array = np.empty((), object)
+    array[()] = value
+    return array

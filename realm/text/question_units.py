@@ -31,12 +31,14 @@ REASONS = (
 
 class QuestionUnit(NamedTuple):
     """A question: its id, its wordpieces (int32, no special tokens) and its accepted answers. special: the tokenizer,
-    which knows the numbers of [CLS], [SEP] and padding."""
+    which knows the numbers of [CLS], [SEP] and padding. row_R: the rows of the document it is about, none if it names
+    none."""
 
     id: str
     token_T: np.ndarray
     answers: tuple[str, ...]
     special: Tokenizer
+    row_R: Sequence[int] = ()
 
 
 class QuestionUnits:
@@ -59,12 +61,14 @@ class QuestionUnits:
         self.texts: list[str] = []
         encodings = table.tokenizer.encode_batch([question.question for question in questions])
         for question, encoding in zip(questions, encodings, strict=True):
-            if reason := _reason(question, len(encoding.id_T), max_tokens, table):
+            row_R = _rows(question, table)
+            if reason := _reason(question, len(encoding.id_T), max_tokens, row_R):
                 left_out[reason] += 1
-            elif heldout is not None and _is_held_out(question, table) != heldout:
+            elif heldout is not None and (len(row_R) > 0 and bool(table.heldout_N[row_R[0]])) != heldout:
                 left_out[other] += 1
             else:
-                self._units.append(QuestionUnit(question.id, encoding.id_T, question.answers, table.tokenizer))
+                unit = QuestionUnit(question.id, encoding.id_T, question.answers, table.tokenizer, row_R)
+                self._units.append(unit)
                 self.texts.append(question.question)
         self.length_N = np.array([len(unit.token_T) + 2 for unit in self._units], np.int32)
         self.counts = {"taken": len(self._units), **left_out}
@@ -102,7 +106,7 @@ def question_unit(question: str, tokenizer: Tokenizer, *, id: str = "", answers:
     return QuestionUnit(id, tokenizer.encode(question).id_T, tuple(answers), tokenizer)
 
 
-def _reason(question: Question, pieces: int, max_tokens: int, table: BlockTable) -> str | None:
+def _reason(question: Question, pieces: int, max_tokens: int, row_R: Sequence[int]) -> str | None:
     if question.kind == "regex":
         return "regular expressions"
     if not wanted(question.answers):
@@ -111,20 +115,17 @@ def _reason(question: Question, pieces: int, max_tokens: int, table: BlockTable)
         return "nothing to tokenize"
     if pieces > max_tokens - 2:
         return "too long"
-    if question.document is not None and not _rows(question, table):
+    if question.document is not None and not row_R:
         return "document not in the corpus"
     return None
 
 
-def _is_held_out(question: Question, table: BlockTable) -> bool:
-    rows = _rows(question, table)
-    return bool(rows) and bool(table.heldout_N[rows[0]])
-
-
-def _rows(question: Question, table: BlockTable) -> list[int]:
+def _rows(question: Question, table: BlockTable) -> Sequence[int]:
+    """The rows of the question's document, a range; none where it names none, or one that the corpus lacks."""
     if question.document is None:
-        return []
+        return ()
     try:
-        return table.rows_of_document(question.document)
+        rows = table.rows_of_document(question.document)
     except KeyError:
-        return []
+        return ()
+    return range(rows[0], rows[-1] + 1)  # of any number of blocks, and side by side

@@ -283,7 +283,8 @@ class Lookup:
         """The batch with its packed candidates, as the loss reads it; with `rerank` the towers `params` choose them."""
         candidates = found.candidates
         if self.wide is not self.retrieval:
-            ready = self._joined(batch, self.wide.retrieved(candidates, self._vectors))
+            asked = {name: array for name, array in batch.items() if not name.startswith("host_")}  # no teaching yet
+            ready = self._joined(asked, self.wide.retrieved(candidates, self._vectors))
             score_BL = self._scores({"retriever": params["retriever"]}, shard_batch(ready, self.mesh))
             candidates = best_of(candidates, own_rows(score_BL), self.retrieval.k)
         return self._joined(batch, self.retrieval.retrieved(candidates, self._vectors))

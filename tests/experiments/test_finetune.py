@@ -384,18 +384,29 @@ def _some(folder, chosen):
 def test_a_document_side_that_is_trained_moves_and_its_index_with_it(job, tmp_path, capsys):
     out, ict = tmp_path / "run", job / "ict"
     started = ["finetune", "tiny_open", "--warm-start", str(ict), "--out", str(out), "--max-questions", "6"]
-    trained = ["--open-qa.objective.train-documents", "--open-qa.objective.vectors", "blocks"]
+    trained = ["--open-qa.objective.train-documents", "--open-qa.objective.vectors", "batch"]
     trained += ["--open-qa.objective.beam", "8", "--open-qa.refresh.schedule", "every 4"]
     training = {"steps": 5, "batch-size": 4, "watch.blocks": 0}
     short = [one for name, value in training.items() for one in (f"--open-qa.training.{name}", str(value))]
     assert main([*started, *trained, *short]) == 0
-    assert "document side: trained" in capsys.readouterr().out
-    summary = json.loads((out / "summary.json").read_text())["open_qa"]
-    assert summary["document_side"]["frozen"] is False
+    said = capsys.readouterr()
+    assert "document side: trained" in said.out and said.err.count("the last index") == 1
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["open_qa"]["document_side"]["frozen"] is False
     events = [json.loads(line) for line in (out / "open_qa" / "generations.jsonl").read_text().splitlines()]
     adopted = [(e["generation_step"], e["step"]) for e in events if e["event"] == "adopted"]
-    assert adopted == [(0, 0), (4, 4)] and summary["rows"]["open_qa"]["index_age"] == 0
+    assert adopted == [(0, 0), (4, 4)] and summary["open_qa"]["rows"]["open_qa"]["index_age"] == 0
     end = restore_params(out / "open_qa" / "checkpoints")[0]["retriever"]
     start = restore_params(ict / "checkpoints")[0]["retriever"]["tower"]
     moved = [not np.array_equal(tower["projection"]["kernel"], start["projection"]["kernel"]) for tower in end.values()]
     assert len(moved) == 2 and all(moved)
+    assert [e["step"] for e in events if e["event"] == "published"] == [0, 4, 5]
+    asking = open_asking(out)  # by the vectors of the towers that embed the question
+    run = open_retrieving(out)
+    fresh_NE = np.concatenate(list(embedded(run[1], {"retriever": end}, run[2])))
+    assert asking.generation.step == asking.step == 5
+    np.testing.assert_allclose(np.concatenate(list(asking.generation.vectors())), fresh_NE, rtol=1e-4, atol=1e-5)
+    assert main([*started, *trained, *short, "--resume"]) == 0  # measured again, embedded by nobody
+    assert "the last index" not in capsys.readouterr().err
+    again = json.loads((out / "summary.json").read_text())
+    assert again["recall"] == summary["recall"] and again["open_qa"] == summary["open_qa"]

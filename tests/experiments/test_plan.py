@@ -13,7 +13,7 @@ from experiments.config import Preset
 from experiments.plan import PlanError, corpus_of, plan, plan_stage
 from experiments.plan_command import plan_preset
 from experiments.plan_fit import DoesNotFit, Limits, cheaper, check_fits, limits
-from experiments.presets import tiny
+from experiments.presets import squad_open, tiny
 from experiments.step_bytes import abstract_batch, embed_bytes, step_bytes
 from index_refresh.external import External
 from index_refresh.process import Process
@@ -22,7 +22,7 @@ from realm.index.exact import Exact
 from realm.index.random_rows import RandomRows
 from realm.index.scann import Scann
 from realm.index.sharded import Sharded
-from realm.retrieve import Candidates, Retrieval
+from realm.retrieve import Candidates, Retrieval, distinct_sizes
 from realm.text.plan import example_rng
 from realm.training.feed import collate
 from realm.training.loop import Training
@@ -71,6 +71,20 @@ def test_the_planned_batch_has_the_shapes_of_the_largest_real_one(table):
     assert {name: (one.shape, one.dtype) for name, one in planned.items()} == {
         name: (np.shape(array), np.asarray(array).dtype) for name, array in real.items() if "host_" not in name
     }
+
+
+def test_an_in_batch_step_is_planned_with_the_blocks_of_its_whole_batch(tmp_path):
+    """Every question brings three blocks that no other one brings: U of them, and beams that are as wide."""
+    stage, table = squad_open.tiny().open_qa, build_table(tmp_path / "corpus")
+    batch = {"vectors": "batch", "train_documents": True, "read": 1, "questions": "sample:questions"}
+    stage = dataclasses.replace(stage, objective=dataclasses.replace(stage.objective, **batch))
+    planned = abstract_batch(stage, table, 12)
+    most = distinct_sizes(12, 4)[-1]
+    assert planned["block_token_UT"].shape == (most, 96)
+    assert {name: planned[name].shape for name in planned if name.endswith("_BL")} == {
+        name: (12, 1 + 12 * 3 + 1) for name in ("valid_BL", "correct_BL", "ignored_BL")
+    }
+    assert step_bytes(stage, table, 1, compiled=True).step > 0
 
 
 def test_what_a_program_needs_falls_with_microbatches(table):

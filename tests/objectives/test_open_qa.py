@@ -191,7 +191,7 @@ def test_a_warm_start_scores_as_the_run_it_comes_from(facts):
         ({"read_in_training": 4}, "read_in_training=4 and read=3"),
         ({"read_in_training": 0}, "read_in_training=0"),
         ({"block_lengths": (100,)}, "122 places together"),
-        ({"train_documents": True}, "vectors='blocks'"),
+        ({"train_documents": True}, "vectors='batch'"),
         ({"retriever": REALM.retriever}, "wanted retriever.shared=False"),
     ],
 )
