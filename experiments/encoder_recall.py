@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ import jax
 import numpy as np
 
 from experiments.config import Refresh, Stage
-from experiments.console import wide_console
+from experiments.console import told, wide_console
 from experiments.questions import KS, QuestionSet, embed_questions
 from experiments.recall_rows import RecallRows
 from experiments.recipe_of import recipe_of
@@ -81,7 +80,7 @@ def evaluate_encoder(
     parts = fingerprint({"retriever": params["retriever"]}), table.fingerprint, made_by
     with kept_in(vectors and vectors / "-".join(part[:12] for part in parts)) as folder:
         store = GenerationStore(folder, recipe)
-        made = make_generation(store, 0, params, told(time.monotonic()))
+        made = make_generation(store, 0, params, told("blocks"))
         searcher, seconds = made.searcher(), made.manifest["seconds_embed"]
     q_QE = embed_questions(stage.objective, params, table, asked.questions)
     found["encoder"] = search_all(searcher, q_QE, max(KS))
@@ -110,17 +109,3 @@ def kept_in(folder: Path | None) -> Iterator[Path]:
     else:
         with TemporaryDirectory() as gone:
             yield Path(gone)
-
-
-def told(began: float) -> Callable[[str, int, int], None]:
-    """Says on stderr how far an embedding that began then has come, every 15 seconds."""
-    last = began
-
-    def tick(phase: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last > 15 or done == total:
-            last = now
-            print(f"{phase} {done} of {total} blocks, {now - began:.0f} s", file=sys.stderr, flush=True)
-
-    return tick

@@ -7,11 +7,10 @@ vectors with its new questions. Measuring embeds the corpus by the last towers a
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 from experiments.config import Stage
-from experiments.encoder_recall import told
+from experiments.console import told
 from experiments.recipe_of import recipe_of
 from index_refresh.build import make_generation
 from index_refresh.claim import Claim, RefresherTaken
@@ -39,7 +38,7 @@ def last_index(name: str, stage: Stage, params: Params, step: int, table: BlockT
                 print(
                     f"{name:13s}  the last index: {table.indexed} blocks by the towers of step {step}", file=sys.stderr
                 )
-                make_generation(store, step, params, told(time.monotonic()))
+                make_generation(store, step, params, told("blocks"))
                 store.log_published()
         finally:
             claim.release()

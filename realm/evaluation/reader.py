@@ -61,12 +61,13 @@ def read_answers(
     collate: Callable[[list[Arrays]], Arrays],
     batch_size: int = 8,
     count: int = 1,
+    tick: Callable[[str, int, int], None] = lambda phase, done, total: None,
 ) -> list[list[Answer]]:
     """The `count` best answers of each question, best first; none where it has no block.
 
     hits: blocks of each question, best first; `objective.beam` of them at most are looked at. join: from candidates to
-    what `objective.found` takes. A question longer than the last batch length loses its tail. Raises ReaderError when
-    questions and hits differ in number.
+    what `objective.found` takes. tick: told how many are answered, of how many. A question longer than the last batch
+    length loses its tail. Raises ReaderError when questions and hits differ in number.
     """
     if len(hits.id_BK) != len(questions):
         raise ReaderError(f"found hits of {len(hits.id_BK)} questions, wanted those of {len(questions)}")
@@ -84,6 +85,7 @@ def read_answers(
         ready = objective.found(batch, join(candidates))
         spans = jax.device_get(best(params, ready, count=count))
         found += [_answers(spans, b, candidates.id_BK[b, 1:], places) for b in range(real)]
+        tick("answering", len(found), len(questions))
     return found
 
 
