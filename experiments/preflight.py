@@ -93,6 +93,11 @@ def _check_index(name: str, stage: Stage, table: BlockTable) -> None:
             raise PreflightError(
                 f"{name}.{field}={lengths} would cut blocks: the corpus has one of {longest} wordpieces"
             )
+    if stage.training.rerank and getattr(objective, "vectors", None) == "batch":
+        raise PreflightError(
+            f"{name}.training.rerank={stage.training.rerank} and {name}.objective.vectors='batch', which embeds no "
+            "candidates before they are chosen: wanted rerank 0, or vectors 'blocks'"
+        )
     schedule, engine = parse_schedule(refresh.schedule), refresh.engine
     check_slices(recipe_of(stage, table), schedule, lambda: table.indexed)
     if not isinstance(engine, Sync):

@@ -7,6 +7,7 @@ that axis counts examples (B) or distinct blocks (U).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -83,22 +84,29 @@ def abstract_batch(stage: Stage, table: BlockTable, rows: int, units: Units | No
     """Shapes of the largest batch of `rows` examples: longest padding, every candidate another block."""
     objective, length = stage.objective, max(stage.objective.batch_lengths)
     units = objective.units(table) if units is None else units
-    in_batch = getattr(objective, "vectors", None) == "batch"  # its beams are as wide as the batch
-    small = min(rows if in_batch else SMALL, len(units))
+    small = min(SMALL, len(units))
     examples = [objective.example(units[number], example_rng(0, 0, number), length) for number in range(small)]
     batch, longest = collate(examples), 0
     if objective.candidates:
+        if getattr(objective, "vectors", None) == "batch":  # looks into blocks until it has what it wants
+            objective = replace(objective, beam=max(objective.read, objective.negatives))
         k, longest = objective.candidates, max(objective.block_lengths)
         id_BK = np.arange(small * k, dtype=np.int32).reshape(small, k) % table.indexed
         id_BK[:, 0] = NULL
         found = Candidates(id_BK, np.ones_like(id_BK, bool), np.zeros(small, bool))
         retrieval = Retrieval(table, candidates=k, block_lengths=objective.block_lengths, multiple=1, one_shape=True)
         batch = objective.found(batch, retrieval.retrieved(found, lambda: _Zeros(stage)))
-    return {
+    shapes = {
         name: _shape(name, np.asarray(array), small, rows, longest)
         for name, array in batch.items()
         if not name.startswith("host_")
     }
+    if "ignored_BL" in shapes:  # beams as wide as the batch
+        wide = objective.trained_read + shapes["block_length_U"].shape[0]
+        for name in ("slot_BK", "valid_BL", "correct_BL", "ignored_BL", "vector_slot_BL"):
+            if name in shapes:
+                shapes[name] = jax.ShapeDtypeStruct((rows, wide), shapes[name].dtype)
+    return shapes
 
 
 class _Zeros:

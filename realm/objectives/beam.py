@@ -36,6 +36,14 @@ def beam_vectors(vectors: Vectors, id_BL: np.ndarray, valid_BL: np.ndarray, size
     return {"vector_UE": vector_UE, "vector_slot_BL": np.where(valid_BL, slot_BL, 0).astype(np.int32)}
 
 
+def stored_vectors(vectors: Vectors, row_U: np.ndarray) -> np.ndarray:
+    """vector_UE float32 of these rows, zeros where a row is negative."""
+    found_NE = vectors.take(row_U[row_U >= 0])
+    vector_UE = np.zeros((len(row_U), found_NE.shape[1]), np.float32)
+    vector_UE[row_U >= 0] = found_NE
+    return vector_UE
+
+
 def gold_spans(
     places: AnswerPlaces,
     id_BL: np.ndarray,

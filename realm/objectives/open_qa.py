@@ -19,7 +19,7 @@ import numpy as np
 from realm.models.dual_encoder import DualEncoderConfig, dual_encoder
 from realm.models.span_reader import SpanReaderConfig, span_reader
 from realm.objectives.batch_beam import batch_beam
-from realm.objectives.beam import beam_vectors, gold_spans
+from realm.objectives.beam import beam_vectors, gold_spans, stored_vectors
 from realm.objectives.marginal import MASKED, log_prior
 from realm.objectives.realm import ObjectiveError, block_arrays, reader_inputs
 from realm.objectives.span_marginal import best_spans, marginal_log_likelihood, spans_inside
@@ -37,11 +37,11 @@ class OpenQa:
     retriever is taught on (any number from the corpus's up means all); read: how many of them the reader reads;
     read_in_training: how many it learns from, None for the same (fewer make a cheaper step). vectors: `index` scores
     the stored vectors, which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam; `batch`
-    (DPR) embeds what the batch's questions bring along, what each reads, a right block and the first `negatives` of its
-    beam without an answer, and scores every question against all of them (answers are found by stored vectors).
-    train_documents: the block side learns too (not with `index`; the index is to be refreshed, where more than its best
-    wrong blocks hangs on it). block_score: whether a span's score has its block's in it. batch_lengths: padded question
-    lengths; block_lengths: padded lengths of what is read, and of what `blocks` and `batch` embed.
+    (DPR) scores every question against all blocks that the questions of its batch bring along, see `batch_beam`: what
+    each reads, a right one, and the first `negatives` of its beam that hold no answer; embedded in the loss where the
+    block side learns. train_documents: the block side learns too (with `blocks` or `batch`); what is read and found
+    comes from the index, so refresh it. block_score: whether a span's score has its block's in it. batch_lengths:
+    padded question lengths; block_lengths: padded lengths of what is read, and of what is embedded.
     """
 
     items: ClassVar[Items] = "blocks"
@@ -72,8 +72,10 @@ class OpenQa:
                 f"found a question of {max(self.batch_lengths)} and a block of {max(self.block_lengths)} wordpieces, "
                 f"{places} places together, and joint.bert.positions={self.joint.bert.positions}: shorten one of them"
             )
-        if self.negatives < 0:
-            raise ObjectiveError(f"found negatives={self.negatives}, wanted 0 or more")
+        if not 0 <= self.negatives <= self.beam:
+            raise ObjectiveError(
+                f"found negatives={self.negatives} and beam={self.beam}, wanted 0 <= negatives <= beam"
+            )
         if self.train_documents and self.vectors == "index":
             raise ObjectiveError(
                 "found train_documents=True and vectors='index': stored vectors teach their tower nothing, wanted "
@@ -158,12 +160,17 @@ class OpenQa:
         told = "host_answers_B" in batch
         read = self.trained_read if told else self.read
         if told and self.vectors == "batch":
-            beam, match_BK = batch_beam(
+            beam = batch_beam(
                 retrieved, batch["host_answers_B"], batch["host_rows_B"], read=read, negatives=self.negatives
             )
-            ready = batch | beam
+            ready, match_BK = batch | beam.arrays, beam.match_BK
+            if not self.train_documents:
+                ready |= {
+                    "vector_UE": stored_vectors(retrieved.vectors, beam.row_U),
+                    "vector_slot_BL": ready["slot_BK"],
+                }
         else:
-            packed = retrieved.pack(1 + (self.beam if self.vectors == "blocks" else read))
+            packed = retrieved.pack(None if self.vectors == "blocks" else 1 + read)
             ready = batch | {name: packed[name] for name in ("block_token_UT", "block_length_U", "block_body_U")}
             ready |= {"slot_BK": packed["slot_BK"][:, 1:], "valid_BL": valid_BL}
             if self.vectors != "blocks":
@@ -216,7 +223,8 @@ class OpenQa:
         """Negative log-likelihood of retriever and reader in nats, a mean over the questions with anything correct.
 
         no_correct_block, no_correct_span: shares of all questions, whose part of the loss is 0. retriever_loss,
-        reader_loss: the two parts. top_block, top_span: share of all questions where the best one is correct.
+        reader_loss: the two parts. top_block, top_span: share of all questions where the best one is correct. Of blocks
+        all this is within the beam, in-batch within the batch: modes do not compare.
         """
         score_key, reader_key = (None, None) if key is None else jax.random.split(key)
         score_BL = self.beam_scores(params, batch, score_key)

@@ -37,13 +37,14 @@ class AnswerPlaces:
     """Answers in the blocks (their text, not their title) of a table.
 
     The most recently used blocks stay cached: `blocks` as one string each (some 2 kB), `layouts` laid open (some 20
-    kB), so that memory is bounded however large the corpus.
+    kB), so that memory is bounded however large the corpus. So do `firsts` answers of `first`.
     """
 
-    def __init__(self, table: BlockTable, *, blocks: int = 200_000, layouts: int = 5_000):
+    def __init__(self, table: BlockTable, *, blocks: int = 200_000, layouts: int = 5_000, firsts: int = 200_000):
         self.table = table
         self._hay = lru_cache(maxsize=blocks)(lambda row: joined(answer_tokens(table.text(row)).token))
         self._layout = lru_cache(maxsize=layouts)(self._lay_open)
+        self.first = lru_cache(maxsize=firsts)(self._first)
 
     def match(self, id_BL: np.ndarray, valid_BL: np.ndarray, answers_B: Sequence[Iterable[str]]) -> np.ndarray:
         """bool [B, L]: which blocks hold an answer of their question; an invalid slot holds nothing.
@@ -63,6 +64,15 @@ class AnswerPlaces:
             hays = map(self._hay, id_BL[question, place_L].tolist())
             match_BL[question, place_L] = [any(needle in hay for needle in needles) for hay in hays]
         return match_BL
+
+    def holds(self, row: int, answers: Iterable[str]) -> bool:
+        """Whether the block holds one of the answers. Raises as `match`."""
+        hay = self._hay(int(row))
+        return any(joined(run) in hay for run in wanted(answers))
+
+    def _first(self, rows: Sequence[int], answers: tuple[str, ...]) -> int | None:
+        """The first of these rows that holds one of the answers; both are hashable, what was asked is remembered."""
+        return next((row for row in rows if self.holds(row, answers)), None)
 
     def spans(self, row: int, answers: Iterable[str]) -> list[tuple[int, int]]:
         """(start, end) in wordpieces of the block's body, end exclusive, of every match of every answer, ascending.

@@ -27,6 +27,9 @@ def records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+IN_BATCH = {"vectors": "batch", "train_documents": True, "read_in_training": 1}
+
+
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_blocks_stay_frozen_and_a_resumed_run_ends_in_the_same_bits(tmp_path, ahead):
     world, whole = job(tmp_path / "whole", retrieve_ahead=ahead)
@@ -41,10 +44,21 @@ def test_blocks_stay_frozen_and_a_resumed_run_ends_in_the_same_bits(tmp_path, ah
     assert again.step == 8 and same_bits(again.params, whole.params)
 
 
-def test_devices_and_microbatches_agree(tmp_path):
-    _, one = job(tmp_path / "one", steps=2, devices=1)
+def test_in_batch_training_resumes_in_the_same_bits(tmp_path):
+    """With a search that runs ahead, and an index that is made anew."""
+    settings = {"schedule": "every 3", "changes": IN_BATCH, "retrieve_ahead": 1}
+    _, whole = job(tmp_path / "whole", **settings)
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / "checkpoints" / "8")
+    _, again = job(tmp_path / "killed", existing="resume", **settings)
+    assert again.step == 8 and same_bits(again.params, whole.params)
+
+
+@pytest.mark.parametrize("changes", [{}, IN_BATCH])
+def test_devices_and_microbatches_agree(tmp_path, changes):
+    _, one = job(tmp_path / "one", steps=2, devices=1, changes=changes)
     for name, settings in (("four", {"devices": 4}), ("micro", {"devices": 1, "accumulate": 2})):
-        _, other = job(tmp_path / name, steps=2, **settings)
+        _, other = job(tmp_path / name, steps=2, changes=changes, **settings)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), one.params, other.params)
 
 
@@ -54,3 +68,9 @@ def test_blocks_that_train_are_embedded_anew(tmp_path):
     start = world.objective.init(jax.random.key(0))
     assert tree_hash(outcome.params["retriever"]["block"]) != tree_hash(start["retriever"]["block"])
     assert len([record for record in records(tmp_path / "run") if record.get("event") == "swap"]) == 3
+
+
+def test_blocks_are_chosen_by_the_towers_as_they_are_among_more_than_the_beam(tmp_path):
+    changes = {"vectors": "blocks", "train_documents": True, "beam": 4}
+    _, outcome = job(tmp_path / "run", changes=changes, rerank=8, steps=2)
+    assert outcome.step == 2
