@@ -16,6 +16,7 @@ from experiments.finetune_command import Finetune, _chosen
 from experiments.locate import open_retrieving, open_run
 from experiments.measure import training_shares
 from experiments.open_answers import FrozenMoved, frozen_proof
+from experiments.preflight import preflight
 from experiments.presets import PRESETS
 from experiments.searching import block_vectors, embedded
 from experiments.warm_start import (
@@ -379,6 +380,15 @@ def _some(folder, chosen):
     lines = [{"id": q.id, "question": q.question, "answers": q.answers, "doc": q.document} for q in some]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def test_candidates_that_nobody_embeds_are_not_ranked_again(job):
+    preset = PRESETS["tiny_open"]()
+    objective = dataclasses.replace(preset.open_qa.objective, vectors="batch", train_documents=True)
+    training = dataclasses.replace(preset.open_qa.training, rerank=8)
+    stage = dataclasses.replace(preset.open_qa, objective=objective, training=training, warm_start={})
+    with pytest.raises(PreflightError, match="rerank=8 and open_qa.objective.vectors='batch'"):
+        preflight(dataclasses.replace(preset, ict=None, open_qa=stage), open_run(job).table)
 
 
 def test_a_document_side_that_is_trained_moves_and_its_index_with_it(job, tmp_path, capsys):
