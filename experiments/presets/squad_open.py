@@ -25,6 +25,8 @@ def preset() -> Preset:
     realm finetune squad_open --warm-start runs/sample        # instead of ICT: towers, reader and corpus of a REALM run
     realm finetune squad_open --corpus.documents corpus.jsonl.gz --train train.jsonl.gz --questions test.jsonl.gz
     realm finetune squad_open --init hf:FOLDER                # a sentence encoder or REALM: no ICT; a BERT: with ICT
+    realm finetune squad_open --warm-start runs/squad_open/ict --out runs/both --open-qa.objective.vectors batch
+              --open-qa.objective.train-documents    # both towers, the batch's blocks as negatives (DPR); see README
 
     Trained on the questions of 44 articles, measured on the 10,568 about 48 others (two more are worded like questions
     trained on); the blocks of all 92 are searched. The block tower stays as ICT left it, the index is made once. One

@@ -37,11 +37,12 @@ class OpenQa:
     retriever is taught on (any number from the corpus's up means all); read: how many of them the reader reads;
     read_in_training: how many it learns from, None for the same (fewer make a cheaper step). vectors: `index` scores
     the stored vectors, which stay as they are; `blocks` embeds the beam's blocks in the loss, for a small beam; `batch`
-    (DPR) scores every question against all blocks that the questions of its batch bring along, see `batch_beam`: what
-    each reads, a right one, and the first `negatives` of its beam that hold no answer; embedded in the loss where the
-    block side learns. train_documents: the block side learns too (with `blocks` or `batch`); what is read and found
-    comes from the index, so refresh it. block_score: whether a span's score has its block's in it. batch_lengths:
-    padded question lengths; block_lengths: padded lengths of what is read, and of what is embedded.
+    (DPR) scores every question against all blocks that the questions of its batch bring along: what each reads, a right
+    one, and its `negatives`; embedded in the loss where the block side learns. negatives: for `batch`, how many of the
+    first blocks of its beam that hold no answer a question brings. train_documents: the block side learns too (with
+    `blocks` or `batch`); what is read and found comes from the index, so refresh it. block_score: whether a span's
+    score has its block's in it. batch_lengths: padded question lengths; block_lengths: padded lengths of what is read,
+    and of what is embedded.
     """
 
     items: ClassVar[Items] = "blocks"
