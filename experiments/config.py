@@ -72,6 +72,11 @@ class Refresh:
     def __post_init__(self) -> None:
         parse_schedule(self.schedule)
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other machines than the trainer's embed and build."""
+        return isinstance(self.engine, External | Ray)
+
 
 @dataclass(frozen=True)
 class Stage:

@@ -15,7 +15,7 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=120)
 
 
-def told(unit: str, seconds: float = 15.0) -> Callable[[str, int, int], None]:
+def progress(unit: str, seconds: float = 15.0) -> Callable[[str, int, int], None]:
     """What says on stderr how far a phase has come, given its name, what is done and the total: every so many seconds,
     and at its end where it took that long."""
     began = last = time.monotonic()

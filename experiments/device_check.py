@@ -33,7 +33,7 @@ from realm.models.bert import BertConfig
 from realm.models.dual_encoder import DualEncoderConfig
 from realm.models.masked_lm import MaskedLmConfig
 from realm.objectives.realm import Realm
-from realm.retrieve import NULL, Candidates, Retrieval
+from realm.retrieve import NULL, Candidates, Retrieval, device_arrays
 from realm.text.blocks import CorpusConfig, build_corpus
 from realm.text.sample import sample_path
 from realm.text.table import BlockTable
@@ -134,7 +134,7 @@ def agreement(table: BlockTable) -> dict[str, Any]:
     tower, joint = DualEncoderConfig(bert=SMALL, dropout=0.0), MaskedLmConfig(bert=SMALL)
     objective = Realm(retriever=tower, joint=joint, candidates=4, batch_lengths=(96,), block_lengths=(288,))
     params, batch = objective.init(jax.random.key(0)), prepared(objective, table, 8)
-    numbers = {name: array for name, array in batch.items() if not name.startswith("host_")}
+    numbers = device_arrays(batch)
 
     def run(device: Any) -> Any:
         with jax.default_device(device), jax.default_matmul_precision("highest"):

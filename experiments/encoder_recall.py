@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from experiments.config import Refresh, Stage
-from experiments.console import told, wide_console
+from experiments.console import progress, wide_console
 from experiments.questions import KS, QuestionSet, embed_questions
 from experiments.recall_rows import RecallRows
 from experiments.recipe_of import recipe_of
@@ -80,7 +80,7 @@ def evaluate_encoder(
     parts = fingerprint({"retriever": params["retriever"]}), table.fingerprint, made_by
     with kept_in(vectors and vectors / "-".join(part[:12] for part in parts)) as folder:
         store = GenerationStore(folder, recipe)
-        made = make_generation(store, 0, params, told("blocks"))
+        made = make_generation(store, 0, params, progress("blocks"))
         searcher, seconds = made.searcher(), made.manifest["seconds_embed"]
     q_QE = embed_questions(stage.objective, params, table, asked.questions)
     found["encoder"] = search_all(searcher, q_QE, max(KS))

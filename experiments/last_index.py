@@ -10,16 +10,14 @@ import sys
 from pathlib import Path
 
 from experiments.config import Stage
-from experiments.console import told
+from experiments.console import progress
 from experiments.recipe_of import recipe_of
-from index_refresh.build import BuildError, make_generation
-from index_refresh.claim import Claim, RefresherTaken
+from index_refresh.build import BuildError, make_generation, refreshing
+from index_refresh.claim import RefresherTaken
 from index_refresh.embed import EmbedError
-from index_refresh.external import External
 from index_refresh.generation import GenerationCorrupt, GenerationMismatch
-from index_refresh.ray_engine import Ray
 from index_refresh.snapshot import SnapshotError, StaleSnapshot
-from index_refresh.store import GenerationStore, Overtaken
+from index_refresh.store import Overtaken
 from realm.protocols import Params
 from realm.text.table import BlockTable
 
@@ -45,21 +43,14 @@ def last_index(name: str, stage: Stage, params: Params, step: int, table: BlockT
     is said on stderr: the measurement goes on without it.
     """
     recipe = recipe_of(stage, table)
-    elsewhere = isinstance(stage.refresh.engine, External | Ray)
-    if not getattr(stage.objective, "train_documents", False) or recipe.slices > 1 or elsewhere:
+    if not getattr(stage.objective, "train_documents", False) or recipe.slices > 1 or stage.refresh.elsewhere:
         return
     try:
-        claim = Claim(folder, PATIENCE)
-        try:
-            store = GenerationStore(folder, recipe)
-            store.recover()
+        with refreshing(folder, recipe, PATIENCE) as store:
             newest = store.sound()
             if newest is None or newest.step < step:
                 what = f"the last index: {table.indexed} blocks by the towers of step {step}"
                 print(f"{name:13s}  {what}", file=sys.stderr)
-                make_generation(store, step, params, told("blocks"))
-                store.log_published()
-        finally:
-            claim.release()
+                make_generation(store, step, params, progress("blocks"))
     except UNMADE as error:
         print(f"{name:13s}  no last index: {error}", file=sys.stderr)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments.config import Stage
-from experiments.console import told
+from experiments.console import progress
 from experiments.dump_places import answers_file
 from experiments.questions import QuestionSet
 from realm.evaluation.baselines import majority, overlap_answers
@@ -173,7 +173,7 @@ class AnswerTable:
             places=self.retrieval.places,
             collate=collate,
             batch_size=16,
-            tick=told("questions"),
+            tick=progress("questions"),
         )
 
     def _named(self, texts: Sequence[str | None]) -> dict[str, str | None]:

@@ -15,10 +15,8 @@ import jax
 
 from experiments.config import Preset, Stage
 from experiments.step_bytes import EmbedBytes, StepBytes, embed_bytes, step_bytes
-from index_refresh.external import External
 from index_refresh.interleave import Interleave
 from index_refresh.process import Process
-from index_refresh.ray_engine import Ray
 from realm.index.index_bytes import itemsize
 from realm.protocols import Units
 from realm.text.table import BlockTable
@@ -135,10 +133,9 @@ def _index(stage: Stage, step: StepBytes, embed: EmbedBytes, rows: int) -> Itera
     if training.query_tower == "generation":
         yield Line("query tower of the generation", device=step.retriever)
     yield Line("snapshot handed over", host=step.retriever)
-    elsewhere = isinstance(refresh.engine, External | Ray)
     own = isinstance(refresh.engine, Process)
     work = embed.temporary or 0
-    if elsewhere:
+    if refresh.elsewhere:
         return  # the refresher's own machines hold what embedding and building need
     if own and refresh.engine.device == "cpu":
         needs = step.retriever + max(work + shard, index.build_host + index.build_device)

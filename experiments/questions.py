@@ -68,10 +68,7 @@ def sampled(questions: list[Question], limit: int | None) -> list[Question]:
 
 def document_rows(table: BlockTable, question: Question) -> list[int]:
     """The rows of the document that a question names; none where it names none or the corpus lacks it."""
-    try:
-        return [] if question.document is None else table.rows_of_document(question.document)
-    except KeyError:
-        return []
+    return [] if question.document is None else list(table.document_rows(question.document))
 
 
 def embed_questions(objective: Objective, params: Params, table: BlockTable, questions: list[Question]) -> np.ndarray:

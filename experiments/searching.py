@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.config import Stage
-from experiments.console import told
+from experiments.console import progress
 from experiments.recipe_of import recipe_of
 from index_refresh.embed import Embedder, finish
 from index_refresh.generation import verify
@@ -30,7 +30,7 @@ def embedded(stage: Stage, params: Params, table: BlockTable) -> Iterator[np.nda
         batch_rows=refresh.batch_rows,
         lengths=refresh.block_lengths,
     )
-    embedder, tick = Embedder(recipe, table, {"retriever": params["retriever"]}), told("blocks")
+    embedder, tick = Embedder(recipe, table, {"retriever": params["retriever"]}), progress("blocks")
     for low in range(0, table.indexed, refresh.shard_rows):
         high = min(low + refresh.shard_rows, table.indexed)
         yield finish(embedder.shard(low, high, lambda done: None))

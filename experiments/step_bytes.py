@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.config import Stage
 from realm.protocols import Arrays, Units
-from realm.retrieve import NULL, Candidates, Retrieval, distinct_sizes
+from realm.retrieve import NULL, Candidates, Retrieval, device_arrays, distinct_sizes
 from realm.text.plan import example_rng
 from realm.text.table import BlockTable
 from realm.training.feed import collate
@@ -97,15 +97,12 @@ def abstract_batch(stage: Stage, table: BlockTable, rows: int, units: Units | No
         retrieval = Retrieval(table, candidates=k, block_lengths=objective.block_lengths, multiple=1, one_shape=True)
         batch = objective.found(batch, retrieval.retrieved(found, lambda: _Zeros(stage)))
     shapes = {
-        name: _shape(name, np.asarray(array), small, rows, longest)
-        for name, array in batch.items()
-        if not name.startswith("host_")
+        name: _shape(name, np.asarray(array), small, rows, longest) for name, array in device_arrays(batch).items()
     }
     if "ignored_BL" in shapes:  # beams as wide as the batch
         wide = objective.trained_read + shapes["block_length_U"].shape[0]
-        for name in ("slot_BK", "valid_BL", "correct_BL", "ignored_BL", "vector_slot_BL"):
-            if name in shapes:
-                shapes[name] = jax.ShapeDtypeStruct((rows, wide), shapes[name].dtype)
+        for name in shapes.keys() & {"slot_BK", "valid_BL", "correct_BL", "ignored_BL", "vector_slot_BL"}:
+            shapes[name] = jax.ShapeDtypeStruct((rows, wide), shapes[name].dtype)
     return shapes
 
 

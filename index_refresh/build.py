@@ -9,11 +9,13 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from index_refresh import files, snapshot
+from index_refresh.claim import Claim
 from index_refresh.draft import Draft
 from index_refresh.embed import Shards, embedding, finish
 from index_refresh.embed import Tick as RowTick
@@ -49,6 +51,22 @@ class Hands(Protocol):
     def peaks(self) -> dict[str, int | None]:
         """`peak_host_bytes` and `peak_device_bytes` of who worked."""
         ...
+
+
+@contextmanager
+def refreshing(run: str | Path, recipe: Recipe, seconds: float = 0.0) -> Iterator[GenerationStore]:
+    """The store of a run folder that nobody else refreshes meanwhile, put in order; what was made in it is logged.
+
+    seconds: how long another refresher gets to leave. Raises RefresherTaken where it stays.
+    """
+    claim = Claim(run, seconds)
+    try:
+        store = GenerationStore(run, recipe)
+        store.recover()
+        yield store
+        store.log_published()
+    finally:
+        claim.release()
 
 
 def make_generation(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from index_refresh import files, snapshot
-from index_refresh.build import Here, make_generation, peaks
+from index_refresh.build import Here, make_generation, peaks, refreshing
 from index_refresh.claim import Claim
 from index_refresh.draft import Draft
 from index_refresh.embed import Shards, Tick, embedding
@@ -169,15 +169,9 @@ def refresh_edited(
     hands = Reusing(earlier)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    claim = Claim(out)
-    try:
-        store = GenerationStore(out, recipe)
-        store.recover()
+    with refreshing(out, recipe) as store:
         step = earlier.step if step is None else step
         made = make_generation(store, step, params or earlier.query_params(), _silent, hands=hands)
-        store.log_published()
-    finally:
-        claim.release()
     if hands.reason == "not begun":
         return Refreshed(made, 0, made.manifest["rows"], "made before")
     return Refreshed(made, hands.embedded, hands.reused, hands.reason)

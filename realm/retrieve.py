@@ -62,6 +62,11 @@ def queries_of(batch: Arrays) -> Arrays:
     return {name: array for name, array in batch.items() if name.startswith("query_")}
 
 
+def device_arrays(batch: Arrays) -> Arrays:
+    """What of a batch a device may see: all but the arrays named `host_*`."""
+    return {name: array for name, array in batch.items() if not name.startswith("host_")}
+
+
 def null_only(rows: int) -> Candidates:
     """The null block for each of `rows` queries: a model without retrieval."""
     return Candidates(np.full((rows, 1), NULL, np.int32), np.ones((rows, 1), bool), np.zeros(rows, bool))

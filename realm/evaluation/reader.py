@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from realm.protocols import Arrays, Hits, Objective, Params
-from realm.retrieve import NULL, Candidates
+from realm.retrieve import NULL, Candidates, device_arrays
 from realm.text.answer_places import AnswerPlaces
 from realm.text.question_units import question_unit
 
@@ -79,8 +79,7 @@ def read_answers(
         place_B = np.array([low + (b if b < real else 0) for b in range(batch_size)])
         units = [question_unit(questions[n].question, places.table.tokenizer) for n in place_B]
         length = _length(objective.batch_lengths, max(len(unit.token_T) for unit in units) + 2)
-        batch = collate([objective.example(unit, None, length) for unit in units])
-        batch = {name: array for name, array in batch.items() if not name.startswith("host_")}  # nobody has told them
+        batch = device_arrays(collate([objective.example(unit, None, length) for unit in units]))  # no answers told
         candidates = _candidates(hits, place_B, objective.candidates)
         ready = objective.found(batch, join(candidates))
         spans = jax.device_get(best(params, ready, count=count))

@@ -8,7 +8,7 @@ On the host, in numpy. C: columns that a question brings; U: distinct blocks of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ class BatchBeam(NamedTuple):
 
 
 def batch_beam(
-    retrieved: Any, answers_B: Sequence[Iterable[str]], row_B: Sequence[Sequence[int]], *, read: int, negatives: int
+    retrieved: Any, answers_B: Sequence[Iterable[str]], row_B: Sequence[range], *, read: int, negatives: int
 ) -> BatchBeam:
     """The batch's blocks, each once, as a beam of every question.
 
@@ -46,14 +46,13 @@ def batch_beam(
     B = len(id_BL)
     id_BC = np.zeros((B, read + negatives + 1), np.int32)
     valid_BC = np.zeros(id_BC.shape, bool)
-    right_B: list[Sequence[int]] = []  # where a right block may be; whether it holds an answer is asked of few
+    right_B: list[Collection[int]] = []  # where a right block may be; whether it holds an answer is asked of few
     for b, (answers, row_R) in enumerate(zip(answers_B, row_B, strict=True)):
         found = id_BL[b, valid_BL[b]].tolist()
-        row_R = [row for row in row_R if row < indexed]  # what is not in the index is found by nobody
-        own = places.first(tuple(row_R), tuple(answers))
-        right_B.append(found if own is None else row_R)
-        known = set(right_B[b])
-        first = next((row for row in found if row in known and places.holds(row, answers)), own)
+        row_R = range(row_R.start, min(row_R.stop, indexed))  # what is not in the index is found by nobody
+        own = places.first(row_R, tuple(answers))
+        right_B.append(set(found) if own is None else row_R)
+        first = next((row for row in found if row in right_B[b] and places.holds(row, answers)), own)
         wrong = islice((row for row in found if not places.holds(row, answers)), negatives)
         for start, rows in (
             (0, found[:read]),
@@ -77,7 +76,7 @@ def batch_beam(
     row_BL = np.concatenate([id_BC[:, :read], np.broadcast_to(row_U, (B, U))], axis=1)
     valid_BL = np.concatenate([valid_BC[:, :read], others_BU], axis=1)
     holds_BL = places.match(np.where(valid_BL, row_BL, 0), valid_BL, answers_B)
-    known_BL = np.stack([np.isin(row_L, right) for row_L, right in zip(row_BL, right_B, strict=True)])
+    known_BL = np.stack([np.isin(row_L, list(right)) for row_L, right in zip(row_BL, right_B, strict=True)])
     arrays = {name: packed[name] for name in ("block_token_UT", "block_length_U", "block_body_U")} | {
         "slot_BK": np.concatenate([slot_BC[:, :read], np.broadcast_to(np.arange(U, dtype=np.int32), (B, U))], axis=1),
         "valid_BL": valid_BL,

@@ -28,12 +28,11 @@ def beam_vectors(vectors: Vectors, id_BL: np.ndarray, valid_BL: np.ndarray, size
     U is the first of the ascending `sizes` that holds them; what is left is zeros, and the slot of an invalid block 0.
     """
     row_N = np.unique(id_BL[valid_BL])
-    found_NE = vectors.take(row_N)
-    size = next(size for size in sizes if size >= len(row_N))
-    vector_UE = np.zeros((size, found_NE.shape[1]), np.float32)
-    vector_UE[: len(row_N)] = found_NE
+    row_U = np.full(next(size for size in sizes if size >= len(row_N)), -1)
+    row_U[: len(row_N)] = row_N
     slot_BL = np.searchsorted(row_N, id_BL)
-    return {"vector_UE": vector_UE, "vector_slot_BL": np.where(valid_BL, slot_BL, 0).astype(np.int32)}
+    slot_BL = np.where(valid_BL, slot_BL, 0).astype(np.int32)
+    return {"vector_UE": stored_vectors(vectors, row_U), "vector_slot_BL": slot_BL}
 
 
 def stored_vectors(vectors: Vectors, row_U: np.ndarray) -> np.ndarray:

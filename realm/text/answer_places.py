@@ -59,7 +59,7 @@ class AnswerPlaces:
             )
         match_BL = np.zeros(id_BL.shape, bool)
         for question, answers in enumerate(answers_B):
-            needles = [joined(run) for run in wanted(answers)]
+            needles = _needles(wanted(answers))
             place_L = np.flatnonzero(valid_BL[question])
             hays = map(self._hay, id_BL[question, place_L].tolist())
             match_BL[question, place_L] = [any(needle in hay for needle in needles) for hay in hays]
@@ -68,7 +68,7 @@ class AnswerPlaces:
     def holds(self, row: int, answers: Iterable[str]) -> bool:
         """Whether the block holds one of the answers. Raises as `match`."""
         hay = self._hay(int(row))
-        return any(joined(run) in hay for run in wanted(answers))
+        return any(needle in hay for needle in _needles(wanted(answers)))
 
     def _first(self, rows: Sequence[int], answers: tuple[str, ...]) -> int | None:
         """The first of these rows that holds one of the answers; both are hashable, what was asked is remembered."""
@@ -125,6 +125,12 @@ def wanted(answers: Iterable[str]) -> Wanted:
 @lru_cache(maxsize=4096)
 def _wanted(answers: tuple[str, ...]) -> Wanted:
     return tuple(dict.fromkeys(tokens for one in answers if (tokens := answer_tokens(one).token)))
+
+
+@lru_cache(maxsize=4096)
+def _needles(runs: Wanted) -> tuple[str, ...]:
+    """What is looked for in a block's one string."""
+    return tuple(joined(run) for run in runs)
 
 
 def _piece_characters(table: BlockTable, row: int, text: str) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ class QuestionUnit(NamedTuple):
     token_T: np.ndarray
     answers: tuple[str, ...]
     special: Tokenizer
-    row_R: Sequence[int] = ()
+    row_R: range = range(0)
 
 
 class QuestionUnits:
@@ -61,7 +61,7 @@ class QuestionUnits:
         self.texts: list[str] = []
         encodings = table.tokenizer.encode_batch([question.question for question in questions])
         for question, encoding in zip(questions, encodings, strict=True):
-            row_R = _rows(question, table)
+            row_R = range(0) if question.document is None else table.document_rows(question.document)
             if reason := _reason(question, len(encoding.id_T), max_tokens, row_R):
                 left_out[reason] += 1
             elif heldout is not None and (len(row_R) > 0 and bool(table.heldout_N[row_R[0]])) != heldout:
@@ -106,7 +106,7 @@ def question_unit(question: str, tokenizer: Tokenizer, *, id: str = "", answers:
     return QuestionUnit(id, tokenizer.encode(question).id_T, tuple(answers), tokenizer)
 
 
-def _reason(question: Question, pieces: int, max_tokens: int, row_R: Sequence[int]) -> str | None:
+def _reason(question: Question, pieces: int, max_tokens: int, row_R: range) -> str | None:
     if question.kind == "regex":
         return "regular expressions"
     if not wanted(question.answers):
@@ -118,14 +118,3 @@ def _reason(question: Question, pieces: int, max_tokens: int, row_R: Sequence[in
     if question.document is not None and not row_R:
         return "document not in the corpus"
     return None
-
-
-def _rows(question: Question, table: BlockTable) -> Sequence[int]:
-    """The rows of the question's document, a range; none where it names none, or one that the corpus lacks."""
-    if question.document is None:
-        return ()
-    try:
-        rows = table.rows_of_document(question.document)
-    except KeyError:
-        return ()
-    return range(rows[0], rows[-1] + 1)  # of any number of blocks, and side by side

@@ -156,19 +156,20 @@ class BlockTable:
     def row_of(self, block_id: str) -> int:
         """The row of a block id. Raises KeyError."""
         document_id, _, ordinal = block_id.rpartition(":")
-        rows = self._document_rows(document_id)
+        rows = self.document_rows(document_id)
         if not (ordinal.isascii() and ordinal.isdigit()) or int(ordinal) >= len(rows):
             raise KeyError(f"found no block {block_id!r} in {self.path}, wanted 'document id:ordinal'")
         return rows[int(ordinal)]
 
     def rows_of_document(self, document_id: str) -> list[int]:
         """The rows of a document, in its order. Raises KeyError when the corpus has no such document."""
-        rows = self._document_rows(document_id)
+        rows = self.document_rows(document_id)
         if not rows:
             raise KeyError(f"found no document {document_id!r} in {self.path}")
         return list(rows)
 
-    def _document_rows(self, document_id: str) -> range:
+    def document_rows(self, document_id: str) -> range:
+        """The same side by side, however many; empty when the corpus has no such document."""
         wanted = np.uint64(id_hash(document_id))
         for place in range(*(int(np.searchsorted(self._id_hash, wanted, side)) for side in ("left", "right"))):
             number = int(self._id_order[place])

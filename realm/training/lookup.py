@@ -16,7 +16,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from realm.protocols import Arrays, GenerationLike, Objective, Params, Refresher, Searcher
-from realm.retrieve import Retrieval, best_of, queries_of
+from realm.retrieve import Retrieval, best_of, device_arrays, queries_of
 from realm.text.table import BlockTable
 from realm.training.drift import Drift
 from realm.training.found import Found
@@ -283,8 +283,8 @@ class Lookup:
         """The batch with its packed candidates, as the loss reads it; with `rerank` the towers `params` choose them."""
         candidates = found.candidates
         if self.wide is not self.retrieval:
-            asked = {name: array for name, array in batch.items() if not name.startswith("host_")}  # no teaching yet
-            ready = self._joined(asked, self.wide.retrieved(candidates, self._vectors))
+            # Without answers: nothing is taught yet.
+            ready = self._joined(device_arrays(batch), self.wide.retrieved(candidates, self._vectors))
             score_BL = self._scores({"retriever": params["retriever"]}, shard_batch(ready, self.mesh))
             candidates = best_of(candidates, own_rows(score_BL), self.retrieval.k)
         return self._joined(batch, self.retrieval.retrieved(candidates, self._vectors))

@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from realm.protocols import Arrays
+from realm.retrieve import device_arrays
 from realm.training.processes import several
 
 
@@ -47,7 +48,7 @@ def shard_batch(batch: Arrays, mesh: Mesh) -> Arrays:
 
     What is named `host_` stays here.
     """
-    batch = {name: array for name, array in batch.items() if not name.startswith("host_")}
+    batch = device_arrays(batch)
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     local = mesh.local_mesh.size
     for name, array in batch.items():
